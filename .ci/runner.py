@@ -1,0 +1,190 @@
+"""Run stages one after the other, log what they do, count their cases and print the table at the end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# No command of a green run takes a third of this; one that hangs must not take the whole run's time.
+COMMAND_TIMEOUT_S = 900
+
+
+class StageError(Exception):
+    """A stage cannot go on."""
+
+
+@dataclass
+class Stage:
+    """A named step: `needs` are stages that have to have come to their end before it."""
+
+    name: str
+    run: Callable[[Log], None]
+    needs: tuple[str, ...] = ()
+
+
+@dataclass
+class Log:
+    """What a stage did: its cases, and lines for the table."""
+
+    passed: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    broken_off: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def check(self, what: str, good: bool, detail: str = "") -> None:
+        """Count one case and say how it went."""
+        print(f"{'ok  ' if good else 'FAIL'} {what}{': ' + detail if detail else ''}", flush=True)
+        if good:
+            self.passed += 1
+        else:
+            self.failed += 1
+
+    def command(
+        self, what: str, command: list[str], *, env: Mapping[str, str], cwd: Path | None = None
+    ) -> None:
+        """Run a command that is a case of its own; the stage goes on whether it fails or not."""
+        code, _ = execute(command, env=env, cwd=cwd)
+        self.check(what, code == 0, f"exit code {code}" if code else "")
+
+    def pytest(self, command: list[str], report: Path, *, env: Mapping[str, str], cwd: Path) -> str:
+        """Run a command that ends in pytest, count the cases in its JUnit report, return its output."""
+        code, output = execute(command, env={**env, "PYTEST_ADDOPTS": f"--junitxml={report}"}, cwd=cwd)
+        if not report.is_file():
+            raise StageError(f"pytest wrote no report (exit code {code}): {shlex.join(command)}")
+        cases, parts = count_cases(report)
+        self.passed += cases["passed"]
+        self.failed += cases["failed"]
+        self.notes += [f"{part}: {count} cases" for part, count in sorted(parts.items())]
+        if cases["skipped"]:
+            self.notes.append(f"skipped: {cases['skipped']}")
+        if code and not cases["failed"]:
+            raise StageError(f"pytest ended with exit code {code}")
+        if not cases["passed"]:
+            raise StageError("pytest ran no test")
+        return output
+
+
+def count_cases(report: Path) -> tuple[Counter[str], Counter[str]]:
+    """Return how many cases passed, failed and were skipped, and how many ran in each folder of tests."""
+    cases: Counter[str] = Counter()
+    parts: Counter[str] = Counter()
+    for case in ElementTree.parse(report).iter("testcase"):
+        kinds = {child.tag for child in case}
+        outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        cases[outcome] += 1
+        if outcome != "skipped":
+            words = case.get("classname", "").split(".")
+            parts["/".join(words[:2]) if words[0] == "tests" else "doctests"] += 1
+    return cases, parts
+
+
+def execute(
+    command: list[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None, quiet: bool = False
+) -> tuple[int, str]:
+    """Run a command without standard input, show what it prints as it comes; return exit code and output."""
+    print(f"+ {shlex.join(command)}", flush=True)
+    lines = []
+    with subprocess.Popen(
+        command,
+        env=None if env is None else dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+
+        def stop(*_: object) -> None:
+            print(f"stopped: it took longer than {COMMAND_TIMEOUT_S} s", flush=True)
+            os.killpg(process.pid, signal.SIGKILL)
+
+        previous = signal.signal(signal.SIGALRM, stop)
+        signal.alarm(COMMAND_TIMEOUT_S)
+        try:
+            for line in process.stdout:
+                lines.append(line)
+                if not quiet:
+                    sys.stdout.write(line)
+            code = process.wait()
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, previous)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    output = "".join(lines)
+    if quiet and code:
+        sys.stdout.write(output)
+    sys.stdout.flush()
+    return code, output
+
+
+def must(
+    command: list[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None, quiet: bool = False
+) -> str:
+    """Run a command without which the stage makes no sense; return its output."""
+    code, output = execute(command, env=env, cwd=cwd, quiet=quiet)
+    if code:
+        raise StageError(f"exit code {code}: {shlex.join(command)}")
+    return output
+
+
+def run_stages(stages: Iterable[Stage], chosen: set[str]) -> int:
+    """Run the stages, print the table and the closing line; return the exit code."""
+    listed = list(stages)
+    wanted = set(chosen) or {stage.name for stage in listed}
+    for stage in reversed(listed):
+        if stage.name in wanted:
+            wanted |= set(stage.needs)
+    if unknown := wanted - {stage.name for stage in listed}:
+        print(f"unknown stages: {', '.join(sorted(unknown))}; there are {', '.join(s.name for s in listed)}")
+        return 2
+    logs: dict[str, Log] = {}
+    begun = time.monotonic()
+    for stage in listed:
+        if stage.name in wanted:
+            logs[stage.name] = run_stage(stage, logs)
+    print_table(logs, time.monotonic() - begun)
+    passed, failed = sum(log.passed for log in logs.values()), sum(log.failed for log in logs.values())
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return 1 if failed or not passed else 0
+
+
+def run_stage(stage: Stage, logs: Mapping[str, Log]) -> Log:
+    """Run one stage; whatever stops it counts as one failed case."""
+    print(f"\n===== {stage.name} =====", flush=True)
+    log = Log()
+    begun = time.monotonic()
+    try:
+        if broken := [name for name in stage.needs if logs[name].broken_off]:
+            raise StageError(f"not run, because this broke off: {', '.join(broken)}")
+        stage.run(log)
+    except (StageError, OSError) as error:
+        log.broken_off = True
+        log.check(stage.name, False, str(error))
+        log.notes.append(str(error))
+    log.seconds = time.monotonic() - begun
+    return log
+
+
+def print_table(logs: Mapping[str, Log], seconds: float) -> None:
+    """Print one row a stage: seconds, cases, failures, notes."""
+    width = max(map(len, logs), default=5)
+    print(f"\n{'stage':<{width}} {'seconds':>8} {'passed':>7} {'failed':>7}")
+    for name, log in logs.items():
+        print(f"{name:<{width}} {log.seconds:>8.1f} {log.passed:>7} {log.failed:>7}")
+        for note in log.notes:
+            print(f"{'':<{width}}   {note}")
+    print(f"{'total':<{width}} {seconds:>8.1f}")

@@ -1,0 +1,37 @@
+"""``python -m benchmarks COMMAND``: a table of commands; each module has `add_arguments` and `run`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "store": ("benchmarks.store", "gathers and writes beside peers and bounds"),
+    "import": ("benchmarks.imports", "time of `import loaderx`"),
+    "docs": ("benchmarks.docs", "write docs/benchmarks.md from result files"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words == ["--check-table"]:
+        words = ["docs", "--check-table"]
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure loaderx.",
+        epilog="--check-table alone is short for: docs --check-table",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (module, help_line) in COMMANDS.items():
+        command = commands.add_parser(name, help=help_line, description=help_line)
+        if words[:1] == [name]:
+            importlib.import_module(module).add_arguments(command)
+    options = parser.parse_args(words)
+    return int(importlib.import_module(COMMANDS[options.command][0]).run(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

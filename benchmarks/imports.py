@@ -1,0 +1,58 @@
+"""What `import loaderx` takes on top of NumPy.
+
+Each round starts two fresh interpreters, in turn: one imports NumPy, times `import loaderx` from within and prints it;
+one does the same with nothing to import. Byte code is compiled beforehand by a run that is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.environment import describe_environment
+from benchmarks.pairing import run_rounds
+from benchmarks.report import print_result
+from benchmarks.results import Result, make_table, write_result
+
+LEAST_ROUNDS = 7
+TIMED = "import numpy, time; s = time.perf_counter(); {statement}; print(1e3 * (time.perf_counter() - s))"
+STATEMENTS = {"loaderx": "import loaderx", "nothing": "pass"}
+
+
+def time_import(name: str, index: int) -> float:
+    """Return the milliseconds of one import in a fresh interpreter."""
+    command = [sys.executable, "-c", TIMED.format(statement=STATEMENTS[name])]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--rounds", type=int, default=21, help=f"rounds, at least {LEAST_ROUNDS}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the benchmark, print its table, and write its result; 2 when an option is wrong or the import fails."""
+    if options.rounds < LEAST_ROUNDS:
+        print(f"--rounds must be at least {LEAST_ROUNDS}")
+        return 2
+    environment = describe_environment()
+    try:
+        time_import("loaderx", 0)
+    except subprocess.CalledProcessError as error:
+        print(f"`import loaderx` failed: {(error.stderr.strip().splitlines() or ['no message'])[-1]}")
+        return 2
+    rows = run_rounds(list(STATEMENTS), time_import, options.rounds)
+    result: Result = {
+        "benchmark": "import",
+        "settings": {"rounds": options.rounds},
+        "environment": environment,
+        "tables": {"import": make_table("`import loaderx` on top of NumPy", "ms", "loaderx", rows)},
+        "missing": {},
+    }
+    print_result(result)
+    if options.json:
+        write_result(options.json, result)
+    return 0

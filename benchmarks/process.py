@@ -1,0 +1,110 @@
+"""The other end of worker.py: a contender as an object, measured in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks.contenders import Contender, NotInstalledError
+
+ANSWER_LIMIT_S = 300.0
+WORKER = Path(__file__).with_name("worker.py")
+
+
+class WorkerError(Exception):
+    """The process of a contender failed at a command or died."""
+
+
+class ContenderProcess:
+    """A running contender. The process waits on a pipe, using no processor, while others are measured.
+
+    Parameters
+    ----------
+    contender : Contender
+    bounds_library : Path
+        What bounds.c was compiled to.
+    peers : Path or None
+        A folder with a folder of packages a peer.
+
+    Raises
+    ------
+    NotInstalledError
+        The contender's package is not there.
+    """
+
+    def __init__(self, contender: Contender, bounds_library: Path, peers: Path | None) -> None:
+        self.name = contender.name
+        environment = dict(os.environ)
+        folder = peers / contender.folder if peers and contender.folder else None
+        if folder and folder.is_dir():
+            paths = [str(folder.absolute()), environment.get("PYTHONPATH", "")]
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        # -P: the script's own folder, with its module names, does not come first on the path
+        command = [sys.executable, "-P", str(WORKER), contender.name, str(bounds_library)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        try:
+            self.version = str(self.ask("prepare"))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    def ask(self, command: str, **values: str | int | float) -> Any:
+        """Send a command and wait for its answer; a process that gives none within ANSWER_LIMIT_S is killed.
+
+        Raises
+        ------
+        NotInstalledError, WorkerError
+        """
+        if self._process.stdin is None or self._process.stdout is None:
+            raise WorkerError(f"{self.name}: no pipe")
+        limit = threading.Timer(ANSWER_LIMIT_S, self._process.kill)
+        limit.start()
+        try:
+            self._process.stdin.write(json.dumps({"do": command, **values}) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            limit.cancel()
+        if not line:
+            raise WorkerError(f"{self.name}: the process ended at {command!r}, status {self._process.wait()}")
+        answer = json.loads(line)
+        if "missing" in answer:
+            raise NotInstalledError(answer["missing"])
+        if "error" in answer:
+            raise WorkerError(f"{self.name}: {command}: {answer['error']}")
+        return answer["ok"]
+
+    def close(self) -> None:
+        """End the process; its status says nothing (0.7.3 can crash at exit)."""
+        if self._process.stdin:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout:
+            self._process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

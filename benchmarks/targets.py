@@ -1,0 +1,104 @@
+"""What the benchmarks are to reach: the only list of targets. Each is one number of one result table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarks.pairing import Summary, pair_ratios, summarize
+from benchmarks.results import Result
+
+
+@dataclass(frozen=True)
+class Target:
+    """A row of a table, divided round by round by another where `denominator` is given, against a limit."""
+
+    benchmark: str
+    label: str
+    table: str
+    numerator: str
+    denominator: str | None
+    sense: Literal["at least", "at most"]
+    limit: float
+    unit: str = "x"
+
+    def is_met(self, value: float) -> bool:
+        """Say whether a measured value reaches the limit."""
+        return value >= self.limit if self.sense == "at least" else value <= self.limit
+
+
+TARGETS = (
+    Target(
+        "store",
+        "raw gather over loaderx 0.7.3",
+        "gather_raw",
+        "loaderx raw",
+        "loaderx 0.7.3 raw",
+        "at least",
+        2.2,
+    ),
+    Target("store", "raw gather over npy memmap", "gather_raw", "loaderx raw", "npy memmap", "at least", 1.4),
+    Target(
+        "store",
+        "raw gather over the memcpy bound",
+        "gather_raw",
+        "loaderx raw",
+        "memcpy bound",
+        "at least",
+        0.9,
+    ),
+    Target(
+        "store",
+        "zstd gather over loaderx 0.7.3",
+        "gather_zstd",
+        "loaderx zstd",
+        "loaderx 0.7.3 zstd",
+        "at least",
+        1.3,
+    ),
+    Target(
+        "store",
+        "zstd gather over the libzstd bound",
+        "gather_zstd",
+        "loaderx zstd",
+        "libzstd bound",
+        "at least",
+        0.85,
+    ),
+    Target(
+        "store",
+        "raw gather beside a busy process: mean time over one thread's",
+        "busy_raw",
+        "loaderx raw",
+        "loaderx raw, 1 thread",
+        "at most",
+        1.2,
+    ),
+    Target(
+        "store",
+        "zstd write over libzstd compressing alone",
+        "write",
+        "loaderx zstd",
+        "libzstd alone",
+        "at least",
+        0.85,
+    ),
+    Target(
+        "store", "raw write over loaderx 0.7.3", "write", "loaderx raw", "loaderx 0.7.3 raw", "at least", 1.1
+    ),
+    Target("import", "`import loaderx` on top of NumPy", "import", "loaderx", None, "at most", 100.0, "ms"),
+)
+
+
+def evaluate(target: Target, results: Mapping[str, Result]) -> Summary | None:
+    """Return the target's number over the rounds, or None where the results do not hold it."""
+    result = results.get(target.benchmark)
+    table = result["tables"].get(target.table) if result else None
+    if table is None:
+        return None
+    values = table["rows"].get(target.numerator)
+    if target.denominator is not None:
+        divisors = table["rows"].get(target.denominator)
+        values = pair_ratios(values, divisors) if values and divisors else None
+    return summarize(values) if values else None

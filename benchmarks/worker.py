@@ -1,0 +1,107 @@
+"""One contender in a process of its own, obeying commands from standard input, one JSON object a line.
+
+Started as a script, with the folder of a peer first on the path, so that a package of our own name can be measured.
+The answer to each command is one line: ``{"ok": ...}``, ``{"missing": reason}`` or ``{"error": reason}``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# behind everything else: a peer's folder must win over the source tree
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.contenders import Gather, NotInstalledError, Store
+from benchmarks.registry import list_contenders
+
+WARM_CALLS = 3
+LEAST_CALLS = 4
+
+
+class Worker:
+    """The commands; each method is one, its keywords are the command's other keys."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._gather: Gather | None = None
+        self._num_records = 0
+
+    def prepare(self) -> str:
+        """Import what the contender needs; its version."""
+        return self._store.prepare()
+
+    def write(self, data: str, path: str) -> float:
+        """Write a new store from the array saved at `data`, in memory before the clock starts; seconds."""
+        records = np.load(data)
+        start = time.perf_counter()
+        self._store.write(Path(path), records)
+        return time.perf_counter() - start
+
+    def open(self, path: str, data: str, batch: int) -> int:
+        """Open, gather every record once in random order, and compare each with the array; the number of records."""
+        records = np.load(data, mmap_mode="r")
+        gather = self._store.open(Path(path))
+        order = np.random.default_rng(1).permutation(len(records))
+        for start in range(0, len(order), batch):
+            idxs = order[start : start + batch]
+            if not np.array_equal(np.asarray(gather(idxs)), records[idxs]):
+                raise ValueError("a gather gave other bytes than were written")
+        self._gather, self._num_records = gather, len(records)
+        return len(records)
+
+    def run(self, seconds: float, batch: int, seed: int) -> list[int]:
+        """Gather for `seconds`: nanoseconds of each call. Indices are drawn before the clock starts.
+
+        Each result is dropped before the next call, which is outside the clock too.
+        """
+        gather = self._gather
+        if gather is None:
+            raise ValueError("run before open")
+        rng = np.random.default_rng(seed)
+        for _ in range(WARM_CALLS):
+            gather(rng.integers(0, self._num_records, batch))
+        clock, took = time.perf_counter_ns, list[int]()
+        deadline = clock() + int(seconds * 1e9)
+        while len(took) < LEAST_CALLS or clock() < deadline:
+            idxs = rng.integers(0, self._num_records, batch)
+            start = clock()
+            result = gather(idxs)
+            took.append(clock() - start)
+            del result
+        return took
+
+    def close(self) -> None:
+        """Close what `open` opened."""
+        self._gather = None
+        self._store.close()
+
+
+def main() -> None:
+    """Obey until standard input ends."""
+    # packages print; the answers go where they cannot
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    name, bounds_library = sys.argv[1:]
+    worker = Worker(list_contenders(Path(bounds_library))[name].make())
+    for line in sys.stdin:
+        command: dict[str, Any] = json.loads(line)
+        try:
+            answer = {"ok": getattr(worker, command.pop("do"))(**command)}
+        except NotInstalledError as error:
+            answer = {"missing": str(error)}
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

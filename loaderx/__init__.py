@@ -1,0 +1,58 @@
+"""Records on disk for training and serving: stored as NumPy arrays, read in any order by every core.
+
+`write_dataset` and `write_ragged` turn arrays into datasets, `Dataset` and `RaggedDataset` read them, and `Zrecord` is
+the store of plain byte records beneath. `loaderx.errors` lists every exception.
+"""
+
+from loaderx._core.build_info import build_info
+from loaderx._version import __version__
+from loaderx.arrays.dataset import Dataset
+from loaderx.arrays.padding import pad
+from loaderx.arrays.ragged import RaggedDataset
+from loaderx.arrays.write import write_dataset, write_ragged
+from loaderx.errors import (
+    ClosedError,
+    CorruptRecordError,
+    DestinationError,
+    DictionaryError,
+    FormatVersionError,
+    LoaderxError,
+    MissingDependencyError,
+    NotAStoreError,
+    OptionError,
+    RecordIndexError,
+    RecordTooLargeError,
+    SchemaError,
+    StoreFullError,
+    StoreIOError,
+    StoreMemoryError,
+    ZrecordError,
+)
+from loaderx.store.zrecord import Zrecord
+
+__all__ = [
+    "ClosedError",
+    "CorruptRecordError",
+    "Dataset",
+    "DestinationError",
+    "DictionaryError",
+    "FormatVersionError",
+    "LoaderxError",
+    "MissingDependencyError",
+    "NotAStoreError",
+    "OptionError",
+    "RaggedDataset",
+    "RecordIndexError",
+    "RecordTooLargeError",
+    "SchemaError",
+    "StoreFullError",
+    "StoreIOError",
+    "StoreMemoryError",
+    "Zrecord",
+    "ZrecordError",
+    "__version__",
+    "build_info",
+    "pad",
+    "write_dataset",
+    "write_ragged",
+]

@@ -1,0 +1,60 @@
+"""``python -m loaderx COMMAND``: a thin table of the commands."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Sequence
+
+from loaderx._version import __version__
+from loaderx.commands import program
+
+PROG = "python -m loaderx"
+
+#: Every command, by the name of its module in `loaderx.commands`, with its line in the list.
+COMMANDS = {
+    "convert": "turn .npy and .npz files into stores",
+    "info": "say what a store holds",
+    "demo": "see it work on real images, with sizes and speed",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name and return its exit code.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The arguments; those of the process by default.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in COMMANDS:
+        return program.run_command(words[0], words[1:], prog=f"{PROG} {words[0]}")
+    return program.guard("loaderx", lambda: _without_command(words))
+
+
+def usage() -> str:
+    """List the commands."""
+    width = max(map(len, COMMANDS))
+    lines = [f"usage: {PROG} COMMAND [...]", "", "commands:"]
+    lines += [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
+    return "\n".join([*lines, "", f"{PROG} COMMAND --help says more; --version prints the version."])
+
+
+def _without_command(words: list[str]) -> int:
+    if not words:
+        print(usage(), file=sys.stderr)
+        return program.FAILED
+    if words[0] in ("-h", "--help"):
+        print(usage())
+        return program.DONE
+    if words[0] == "--version":
+        print(f"loaderx {__version__}")
+        return program.DONE
+    near = difflib.get_close_matches(words[0], COMMANDS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise program.CommandError(f"there is no command {words[0]!r}{hint} (commands: {', '.join(COMMANDS)})")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

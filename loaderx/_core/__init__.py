@@ -1,0 +1,1 @@
+"""The compiled core: bytes and indices only; no dtype, no JSON, no policy."""

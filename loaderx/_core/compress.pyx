@@ -1,0 +1,318 @@
+"""Batch compress for the write path, and dictionary training."""
+
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBUF_WRITABLE
+from cython.parallel cimport prange, threadid
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memmove
+
+from loaderx._core.layout cimport CODEC_RAW, CODEC_ZSTD, CODEC_ZSTD_DICT
+from loaderx._core.pool cimport Pool, pool_put, pool_take
+from loaderx._core.threads cimport team_size
+from loaderx._core.views cimport Views, release, take
+from loaderx._core.zdict cimport ZDICT_getErrorName, ZDICT_isError, ZDICT_trainFromBuffer
+from loaderx._core.zstd cimport (
+    ZSTD_CCtx,
+    ZSTD_CDict,
+    ZSTD_compress_usingCDict,
+    ZSTD_compressBound,
+    ZSTD_compressCCtx,
+    ZSTD_createCCtx,
+    ZSTD_createCDict,
+    ZSTD_freeCCtx,
+    ZSTD_freeCDict,
+    ZSTD_getErrorName,
+    ZSTD_isError,
+    ZSTD_maxCLevel,
+    ZSTD_minCLevel,
+)
+
+cdef enum:
+    # Compressing a byte takes about this much longer than copying it: how much work a batch is, told to `team_size`.
+    COPIES_PER_BYTE = 16
+    # A thread takes at most this many records at a time.
+    MAX_SHARE = 4
+
+
+cdef struct Job:
+    const uint8_t* src
+    const int64_t* starts
+    const uint32_t* lens
+    int64_t n
+    uint8_t* out
+    const int64_t* slots        # where in `out` each record may write
+    uint32_t* phys
+    uint8_t* codecs
+    int codec
+    int level
+    const ZSTD_CDict* dictionary
+
+
+cdef class CompressionDictionary:
+    """A zstd dictionary made ready for compression at one level; immutable, shared by any number of threads.
+
+    Parameters
+    ----------
+    content : bytes
+        The dictionary, as ZDICT training gives it.
+    level : int
+    """
+
+    cdef ZSTD_CDict* dictionary
+
+    def __cinit__(self, bytes content not None, int level):
+        cdef const uint8_t* content_ptr = content
+        self.dictionary = ZSTD_createCDict(content_ptr, len(content), level)
+        if self.dictionary == NULL:
+            raise MemoryError("no memory for a zstd dictionary")
+
+    def __dealloc__(self):
+        ZSTD_freeCDict(self.dictionary)
+
+
+cdef Pool idle_contexts
+
+
+cdef void give_back(ZSTD_CCtx** contexts, int n) noexcept:
+    cdef int i
+    for i in range(n):
+        if contexts[i] != NULL and not pool_put(&idle_contexts, contexts[i]):
+            ZSTD_freeCCtx(contexts[i])
+    free(contexts)
+
+
+cdef ZSTD_CCtx** take_contexts(int n) except NULL:
+    cdef ZSTD_CCtx** taken = <ZSTD_CCtx**>calloc(n, sizeof(ZSTD_CCtx*))
+    cdef int i
+    if taken == NULL:
+        raise MemoryError("no memory for compression")
+    for i in range(n):
+        taken[i] = <ZSTD_CCtx*>pool_take(&idle_contexts)
+        if taken[i] == NULL:
+            taken[i] = ZSTD_createCCtx()
+        if taken[i] == NULL:
+            give_back(taken, i)
+            raise MemoryError("no memory for a zstd context")
+    return taken
+
+
+cdef size_t compress_one(const Job* job, ZSTD_CCtx* context, int64_t i) noexcept nogil:
+    """Put record `i` into its slot; 0, or zstd's error code."""
+    cdef const uint8_t* src = job.src + job.starts[i]
+    cdef uint8_t* dst = job.out + job.slots[i]
+    cdef size_t n_bytes = job.lens[i]
+    cdef size_t got = n_bytes
+    if job.codec != CODEC_RAW and n_bytes > 0:
+        if job.codec == CODEC_ZSTD_DICT:
+            got = ZSTD_compress_usingCDict(context, dst, job.slots[i + 1] - job.slots[i], src, n_bytes, job.dictionary)
+        else:
+            got = ZSTD_compressCCtx(context, dst, job.slots[i + 1] - job.slots[i], src, n_bytes, job.level)
+        if ZSTD_isError(got):
+            return got
+    if got < n_bytes:
+        job.phys[i] = <uint32_t>got
+        job.codecs[i] = <uint8_t>job.codec
+    else:
+        # What does not shrink is stored as it is: reading it then costs a copy.
+        memcpy(dst, src, n_bytes)
+        job.phys[i] = <uint32_t>n_bytes
+        job.codecs[i] = CODEC_RAW
+    return 0
+
+
+def compress_bound(lens):
+    """Return how many bytes `compress` may need for records of these lengths (buffer of uint32)."""
+    cdef Views views
+    cdef Py_buffer* lens_view
+    cdef const uint32_t* lens_ptr
+    cdef int64_t total = 0
+    cdef Py_ssize_t i
+    views.n = 0
+    try:
+        lens_view = take(&views, lens, PyBUF_C_CONTIGUOUS)
+        lens_ptr = <const uint32_t*>lens_view.buf
+        for i in range(lens_view.len // 4):
+            total += ZSTD_compressBound(lens_ptr[i])
+        return total
+    finally:
+        release(&views)
+
+
+def compress(src, starts, lens, out, phys, codecs, int codec, int level, CompressionDictionary dictionary,
+             int threads):
+    """Compress records of `src`, each by itself, and lay the results densely into `out`, in order.
+
+    Parameters
+    ----------
+    src : contiguous buffer
+    starts : buffer of int64, shape (n,)
+        First byte of each record in `src`; records may overlap.
+    lens : buffer of uint32, shape (n,)
+        Length of each record in bytes.
+    out : writable buffer of at least `compress_bound(lens)` bytes
+    phys : writable buffer of uint32, shape (n,)
+        Receives the stored length of each.
+    codecs : writable buffer of uint8, shape (n,)
+        Receives the codec of each: a record that does not shrink is stored raw.
+    codec : int
+        0 raw, 1 zstd, 2 zstd with `dictionary`.
+    level : int
+        zstd's level; ignored with a dictionary, which has its own.
+    dictionary : CompressionDictionary or None
+    threads : int
+        The most threads to use, at least 1.
+
+    Returns
+    -------
+    int
+        Bytes laid into `out`.
+
+    Raises
+    ------
+    ValueError
+        A buffer does not fit the others.
+    MemoryError
+    RuntimeError
+        libzstd failed.
+    """
+    cdef Job job
+    cdef Views views
+    cdef Py_buffer* src_view
+    cdef Py_buffer* out_view
+    cdef int64_t* slots = NULL
+    cdef ZSTD_CCtx** contexts = NULL
+    cdef size_t* faults = NULL
+    cdef int64_t n
+    cdef int64_t i
+    cdef int64_t total = 0
+    cdef int64_t share
+    cdef int n_threads = 0
+    cdef int t
+    if codec == CODEC_ZSTD_DICT and dictionary is None:
+        raise ValueError("codec 2 needs a dictionary")
+    views.n = 0
+    try:
+        src_view = take(&views, src, PyBUF_SIMPLE)
+        out_view = take(&views, out, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        n = take(&views, starts, PyBUF_C_CONTIGUOUS).len // 8
+        job.starts = <const int64_t*>views.view[2].buf
+        if (
+            take(&views, lens, PyBUF_C_CONTIGUOUS).len != n * 4
+            or take(&views, phys, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE).len != n * 4
+            or take(&views, codecs, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE).len != n
+        ):
+            raise ValueError("starts, lens, phys and codecs must have one item for each record")
+        job.lens = <const uint32_t*>views.view[3].buf
+        job.phys = <uint32_t*>views.view[4].buf
+        job.codecs = <uint8_t*>views.view[5].buf
+        job.src = <const uint8_t*>src_view.buf
+        job.out = <uint8_t*>out_view.buf
+        job.n = n
+        job.codec = codec
+        job.level = level
+        job.dictionary = dictionary.dictionary if dictionary is not None else NULL
+
+        slots = <int64_t*>malloc((n + 1) * sizeof(int64_t))
+        if slots == NULL:
+            raise MemoryError("no memory for compression")
+        slots[0] = 0
+        for i in range(n):
+            if job.starts[i] < 0 or job.starts[i] > src_view.len - <int64_t>job.lens[i]:
+                raise ValueError(f"record {i} lies outside the source buffer")
+            slots[i + 1] = slots[i] + (
+                <int64_t>job.lens[i] if codec == CODEC_RAW else <int64_t>ZSTD_compressBound(job.lens[i])
+            )
+            total += job.lens[i]
+        if slots[n] > out_view.len:
+            raise ValueError("out is shorter than compress_bound(lens)")
+        job.slots = slots
+
+        n_threads = team_size(threads, total if codec == CODEC_RAW else total * COPIES_PER_BYTE, n)
+        contexts = take_contexts(n_threads)
+        faults = <size_t*>calloc(n_threads, sizeof(size_t))
+        if faults == NULL:
+            raise MemoryError("no memory for compression")
+        share = max(1, min(<int64_t>MAX_SHARE, n // (4 * n_threads)))
+        with nogil:
+            if n_threads == 1:
+                for i in range(n):
+                    faults[0] = compress_one(&job, contexts[0], i)
+                    if faults[0]:
+                        break
+            else:
+                for i in prange(n, schedule="dynamic", chunksize=share, num_threads=n_threads):
+                    if faults[threadid()] == 0:
+                        faults[threadid()] = compress_one(&job, contexts[threadid()], i)
+        for t in range(n_threads):
+            if faults[t]:
+                raise RuntimeError(f"libzstd could not compress: {(<bytes>ZSTD_getErrorName(faults[t])).decode()}")
+        total = 0
+        with nogil:
+            for i in range(n):
+                if total != slots[i]:
+                    memmove(job.out + total, job.out + slots[i], job.phys[i])
+                total += job.phys[i]
+        return total
+    finally:
+        free(slots)
+        free(faults)
+        if contexts != NULL:
+            give_back(contexts, n_threads)
+        release(&views)
+
+
+def train(samples, sizes, size_t target_bytes):
+    """Train a dictionary with ZDICT_trainFromBuffer.
+
+    Parameters
+    ----------
+    samples : contiguous buffer
+        The samples, one after the other.
+    sizes : buffer of uint64, shape (n,)
+        Length of each in bytes; their sum is at most the length of `samples`.
+    target_bytes : int
+        The most bytes the dictionary may have.
+
+    Returns
+    -------
+    bytes or str
+        The dictionary, or libzstd's reason why there is none.
+
+    Raises
+    ------
+    ValueError
+        The sizes reach beyond the samples.
+    """
+    cdef Views views
+    cdef Py_buffer* samples_view
+    cdef Py_buffer* sizes_view
+    cdef const size_t* sizes_ptr
+    cdef bytearray dictionary = bytearray(target_bytes)
+    cdef uint8_t* dictionary_ptr = dictionary
+    cdef Py_ssize_t rest
+    cdef Py_ssize_t i
+    cdef unsigned n
+    cdef size_t got
+    views.n = 0
+    try:
+        samples_view = take(&views, samples, PyBUF_SIMPLE)
+        sizes_view = take(&views, sizes, PyBUF_C_CONTIGUOUS)
+        sizes_ptr = <const size_t*>sizes_view.buf
+        n = <unsigned>(sizes_view.len // <Py_ssize_t>sizeof(size_t))
+        rest = samples_view.len
+        for i in range(n):
+            if sizes_ptr[i] > <size_t>rest:
+                raise ValueError(f"sample {i} reaches beyond the sample buffer")
+            rest -= sizes_ptr[i]
+        with nogil:
+            got = ZDICT_trainFromBuffer(dictionary_ptr, target_bytes, samples_view.buf, sizes_ptr, n)
+        if ZDICT_isError(got):
+            return (<bytes>ZDICT_getErrorName(got)).decode()
+        return bytes(dictionary[:got])
+    finally:
+        release(&views)
+
+
+def level_range():
+    """Return the lowest and the highest level libzstd takes."""
+    return ZSTD_minCLevel(), ZSTD_maxCLevel()

@@ -1,0 +1,25 @@
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+from loaderx._core.maps cimport FileMap, MapSlot
+from loaderx._core.zstd cimport ZSTD_DDict
+
+
+cdef class DecompressionDictionary:
+    cdef ZSTD_DDict* dictionary
+
+
+cdef class Gate:
+    cdef readonly Py_ssize_t active
+    cdef readonly bint closed
+
+
+cdef class Snapshot:
+    cdef readonly FileMap table
+    cdef readonly tuple chunks
+    cdef readonly int64_t length
+    cdef readonly DecompressionDictionary dictionary
+    cdef readonly Gate gate
+    cdef readonly int64_t max_record_bytes
+    cdef MapSlot* table_slot
+    cdef MapSlot** chunk_slots
+    cdef uint32_t n_chunks

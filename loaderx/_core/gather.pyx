@@ -1,0 +1,692 @@
+"""Batch read: look up, check, copy or decompress into the caller's memory.
+
+Every function takes a `Snapshot` and int64 or uint64 indices, does its work without the GIL, and returns None, or a
+tuple that begins with one of the `Fault` numbers and says where: `loaderx.store.faults` turns it into an exception.
+A call that fails may have written to a part of its destination.
+"""
+
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE
+from cython.parallel cimport prange, threadid
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from loaderx._core.layout cimport (
+    CODEC_RAW,
+    CODEC_ZSTD_DICT,
+    EXPANSION_ALLOWANCE,
+    HEADER_BYTES,
+    MAX_EXPANSION,
+    RECORD_BYTES,
+    RecordLoc,
+)
+from loaderx._core.maps cimport FileMap, MapSlot, file_size, monotonic_ns, read_at
+from loaderx._core.pool cimport Pool, pool_put, pool_take
+from loaderx._core.threads cimport team_size
+from loaderx._core.views cimport Views, overlap, release, take
+from loaderx._core.zstd cimport (
+    ZSTD_CONTENTSIZE_ERROR,
+    ZSTD_CONTENTSIZE_UNKNOWN,
+    ZSTD_createDCtx,
+    ZSTD_createDDict,
+    ZSTD_DCtx,
+    ZSTD_DDict,
+    ZSTD_decompress_usingDDict,
+    ZSTD_decompressDCtx,
+    ZSTD_freeDCtx,
+    ZSTD_freeDDict,
+    ZSTD_getFrameContentSize,
+    ZSTD_isError,
+    ZSTD_versionString,
+)
+
+import enum
+
+cdef extern from *:
+    """
+    #ifndef LOADERX_ZSTD_SOURCE
+      #define LOADERX_ZSTD_SOURCE "unknown"
+    #endif
+    """
+    const char* LOADERX_ZSTD_SOURCE
+
+
+class Fault(enum.IntEnum):
+    """What a gather stopped at."""
+
+    INDEX = 1               # no record has this index
+    TABLE_CUT = 2           # the table ends before this entry
+    CHUNK = 3               # the entry names a chunk the store does not have
+    CODEC = 4               # the entry names a codec this release does not know
+    LENGTHS = 5             # the entry's lengths cannot belong together
+    OUTSIDE_FILE = 6        # the entry's bytes lie beyond the end of the chunk file
+    RECORD_SIZE = 7         # the record is not as long as the caller requires
+    DESTINATION = 8         # the record does not fit the destination
+    FRAME_SIZE = 9          # the zstd frame says another length than the entry
+    FRAME = 10              # the zstd frame is damaged
+    DICTIONARY = 11         # the record needs a dictionary the store does not have
+    IO = 12                 # the system refused to read
+    MEMORY = 13             # memory ran out
+    GATE_CLOSED = 14        # the store is being changed: take a new snapshot
+    OVERLAP = 15            # the destination shares memory with another argument
+
+
+cdef enum:
+    INDEX = 1
+    TABLE_CUT = 2
+    CHUNK = 3
+    CODEC = 4
+    LENGTHS = 5
+    OUTSIDE_FILE = 6
+    RECORD_SIZE = 7
+    DESTINATION = 8
+    FRAME_SIZE = 9
+    FRAME = 10
+    DICTIONARY = 11
+    IO = 12
+    MEMORY = 13
+    GATE_CLOSED = 14
+    OVERLAP = 15
+
+    # Work below this size may trust a file size that was looked at up to SIZE_TRUST_NS ago.
+    SIZE_TRUST_BYTES = 64 * 1024
+    SIZE_TRUST_NS = 10000000
+
+    # A thread takes at most this many records of a batch at a time: few enough that a team does not wait for its
+    # slowest thread, many enough that taking them costs nothing.
+    MAX_SHARE = 8
+
+    # What teams may lose, in batches, before one thread serves alone, and for how many batches it then does: the pause
+    # doubles while the neighbour stays, so that trying costs next to nothing.
+    MAX_LOSS = 4
+    MIN_PAUSE = 32
+    MAX_PAUSE = 1024
+
+
+cdef struct Worker:
+    # What one thread of a call owns. Workers are reused from call to call: a zstd context costs more than a record.
+    ZSTD_DCtx* context
+    uint8_t* scratch
+    size_t scratch_bytes
+    int fault               # 0, or the fault this thread stopped at,
+    int64_t position        # the place in the batch where it did,
+    int64_t detail          # and what it found there
+    int64_t n_served        # records served in this call,
+    int64_t served_ns       # and when the last share of them was done
+    RecordLoc entry
+    uint8_t apart[64]       # keeps two workers off one cache line
+
+
+cdef struct Batch:
+    MapSlot* table
+    MapSlot** chunks
+    uint32_t n_chunks
+    int64_t length
+    int64_t max_record_bytes
+    const ZSTD_DDict* dictionary
+    const int64_t* idxs
+    bint idxs_unsigned
+    int64_t n
+    int64_t sizes_since_ns
+    uint8_t* dst
+    int64_t dst_bytes
+    int64_t stride              # with starts NULL: record i goes to i * stride
+    const int64_t* starts       # else to starts[i], and is lens[i] long
+    const uint32_t* lens
+    bint exact
+    const uint8_t* pad
+    int64_t pad_bytes
+
+
+cdef class DecompressionDictionary:
+    """A zstd dictionary made ready for decompression; immutable, shared by any number of threads.
+
+    Parameters
+    ----------
+    content : bytes
+        The dictionary, as ZDICT training gives it.
+    """
+
+    def __cinit__(self, bytes content not None):
+        cdef const uint8_t* content_ptr = content
+        self.dictionary = ZSTD_createDDict(content_ptr, len(content))
+        if self.dictionary == NULL:
+            raise MemoryError("no memory for a zstd dictionary")
+
+    def __dealloc__(self):
+        ZSTD_freeDDict(self.dictionary)
+
+
+cdef class Gate:
+    """Counts the calls that read through the snapshots of one handle, so that a change can wait until there are none.
+
+    Its fields are read and written with the GIL held only.
+    """
+
+    def close(self):
+        """Turn every further call away with `Fault.GATE_CLOSED`; calls that run go on (`active` counts them)."""
+        self.closed = True
+
+    def forget(self):
+        """Count no running calls: in a forked child, the threads that made them do not exist."""
+        self.active = 0
+
+
+cdef class Snapshot:
+    """An immutable set of maps: what a handle knew of its store at one moment.
+
+    A call holds a reference to it, so whatever else happens to the handle, nothing is unmapped under the call.
+
+    Parameters
+    ----------
+    table : FileMap
+        `meta.zr`.
+    chunks : tuple of FileMap
+        The chunk files, in order.
+    length : int
+        Number of records to show, at most 2**32 - 1.
+    dictionary : DecompressionDictionary or None
+    gate : Gate
+    max_record_bytes : int
+        The largest record the store's version may hold; an entry above it is damaged.
+    """
+
+    def __cinit__(self, FileMap table not None, tuple chunks not None, int64_t length,
+                  DecompressionDictionary dictionary, Gate gate not None, int64_t max_record_bytes):
+        cdef FileMap chunk
+        cdef Py_ssize_t i
+        self.table = table
+        self.table_slot = &table.slot
+        self.chunks = chunks
+        self.length = length
+        self.dictionary = dictionary
+        self.gate = gate
+        self.max_record_bytes = max_record_bytes
+        self.n_chunks = <uint32_t>len(chunks)
+        self.chunk_slots = <MapSlot**>malloc(max(self.n_chunks, 1) * sizeof(MapSlot*))
+        if self.chunk_slots == NULL:
+            raise MemoryError("no memory for a list of chunks")
+        for i in range(len(chunks)):
+            chunk = chunks[i]
+            self.chunk_slots[i] = &chunk.slot
+
+    def __dealloc__(self):
+        free(self.chunk_slots)
+
+
+cdef Pool idle_workers
+
+
+cdef Worker** take_workers(int n) except NULL:
+    """Return an array of `n` workers; `give_back` takes it."""
+    cdef Worker** taken = <Worker**>calloc(n, sizeof(Worker*))
+    cdef int i
+    if taken == NULL:
+        raise MemoryError("no memory for a gather")
+    for i in range(n):
+        taken[i] = <Worker*>pool_take(&idle_workers)
+        if taken[i] == NULL:
+            taken[i] = <Worker*>calloc(1, sizeof(Worker))
+        if taken[i] == NULL:
+            give_back(taken, i)
+            raise MemoryError("no memory for a gather")
+        taken[i].fault = 0
+        taken[i].position = -1
+        taken[i].n_served = 0
+        taken[i].served_ns = 0
+    return taken
+
+
+cdef void give_back(Worker** taken, int n) noexcept:
+    cdef int i
+    for i in range(n):
+        if not pool_put(&idle_workers, taken[i]):
+            ZSTD_freeDCtx(taken[i].context)
+            free(taken[i].scratch)
+            free(taken[i])
+    free(taken)
+
+
+cdef inline int stop(Worker* worker, int64_t position, int fault, int64_t detail) noexcept nogil:
+    # A thread gets its positions in rising order, so its first fault is its lowest.
+    if worker.fault == 0:
+        worker.fault = fault
+        worker.position = position
+        worker.detail = detail
+    return fault
+
+
+cdef int look_up(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
+    """Copy the table entry of position `i` to `worker.entry` and check it against the files; 0 or a fault."""
+    cdef RecordLoc* entry = &worker.entry
+    cdef int64_t index = batch.idxs[i]
+    cdef int64_t entry_end
+    cdef int64_t record_end
+    cdef int64_t size
+    cdef int64_t got
+    cdef MapSlot* chunk
+    if index < 0 and not batch.idxs_unsigned:
+        index += batch.length
+    if index < 0 or index >= batch.length:
+        return stop(worker, i, INDEX, 0)
+    entry_end = HEADER_BYTES + (index + 1) * RECORD_BYTES
+    size = file_size(batch.table, batch.sizes_since_ns)
+    if size < entry_end:
+        size = file_size(batch.table, monotonic_ns())
+        if size < 0:
+            return stop(worker, i, IO, 0)
+        if size < entry_end:
+            return stop(worker, i, TABLE_CUT, size)
+    if batch.table.base != NULL:
+        memcpy(entry, batch.table.base + entry_end - RECORD_BYTES, RECORD_BYTES)
+    else:
+        got = read_at(batch.table.fd, <uint8_t*>entry, RECORD_BYTES, entry_end - RECORD_BYTES)
+        if got != RECORD_BYTES:
+            return stop(worker, i, IO if got < 0 else TABLE_CUT, got)
+    if entry.chunk_id >= batch.n_chunks:
+        return stop(worker, i, CHUNK, batch.n_chunks)
+    if entry.codec == CODEC_RAW:
+        if entry.phys_length != entry.logic_length:
+            return stop(worker, i, LENGTHS, 0)
+    elif entry.codec > CODEC_ZSTD_DICT:
+        return stop(worker, i, CODEC, 0)
+    elif entry.logic_length > <int64_t>entry.phys_length * MAX_EXPANSION + EXPANSION_ALLOWANCE:
+        return stop(worker, i, LENGTHS, 0)
+    if entry.logic_length > batch.max_record_bytes:
+        return stop(worker, i, LENGTHS, batch.max_record_bytes)
+    chunk = batch.chunks[entry.chunk_id]
+    record_end = <int64_t>entry.offset + entry.phys_length
+    size = file_size(chunk, batch.sizes_since_ns)
+    if size < record_end:
+        size = file_size(chunk, monotonic_ns())
+        if size < 0:
+            return stop(worker, i, IO, 0)
+        if size < record_end:
+            return stop(worker, i, OUTSIDE_FILE, size)
+    return 0
+
+
+cdef int read_stored(MapSlot* chunk, Worker* worker, int64_t i, uint8_t* dst) noexcept nogil:
+    """Read the stored bytes of `worker.entry` through the descriptor."""
+    cdef int64_t got = read_at(chunk.fd, dst, worker.entry.phys_length, worker.entry.offset)
+    if got < 0:
+        return stop(worker, i, IO, got)
+    if got != worker.entry.phys_length:
+        return stop(worker, i, OUTSIDE_FILE, worker.entry.offset + got)
+    return 0
+
+
+cdef int decompress(const Batch* batch, Worker* worker, int64_t i, const uint8_t* stored,
+                    uint8_t* dst) noexcept nogil:
+    """Decompress one frame to its exact length."""
+    cdef const RecordLoc* entry = &worker.entry
+    cdef unsigned long long promised = ZSTD_getFrameContentSize(stored, entry.phys_length)
+    cdef size_t got
+    if promised == ZSTD_CONTENTSIZE_ERROR:
+        return stop(worker, i, FRAME, 0)
+    if promised == ZSTD_CONTENTSIZE_UNKNOWN or promised != entry.logic_length:
+        return stop(worker, i, FRAME_SIZE, -1 if promised == ZSTD_CONTENTSIZE_UNKNOWN else <int64_t>promised)
+    if worker.context == NULL:
+        worker.context = ZSTD_createDCtx()
+        if worker.context == NULL:
+            return stop(worker, i, MEMORY, 0)
+    if entry.codec == CODEC_ZSTD_DICT:
+        if batch.dictionary == NULL:
+            return stop(worker, i, DICTIONARY, 0)
+        got = ZSTD_decompress_usingDDict(worker.context, dst, entry.logic_length, stored, entry.phys_length,
+                                         batch.dictionary)
+    else:
+        got = ZSTD_decompressDCtx(worker.context, dst, entry.logic_length, stored, entry.phys_length)
+    if ZSTD_isError(got) or got != entry.logic_length:
+        return stop(worker, i, FRAME, 0)
+    return 0
+
+
+cdef void fill(uint8_t* dst, int64_t n_bytes, const uint8_t* pattern, int64_t pattern_bytes) noexcept nogil:
+    """Fill `dst` with a pattern whose length divides `n_bytes`."""
+    cdef int64_t done
+    cdef int64_t step
+    if n_bytes <= 0:
+        return
+    if pattern_bytes == 1:
+        memset(dst, pattern[0], n_bytes)
+        return
+    memcpy(dst, pattern, pattern_bytes)
+    done = pattern_bytes
+    while done < n_bytes:
+        step = min(done, n_bytes - done)
+        memcpy(dst + done, dst, step)
+        done += step
+
+
+cdef int serve(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
+    """Bring record `i` of the batch to its place."""
+    cdef RecordLoc* entry = &worker.entry
+    cdef MapSlot* chunk
+    cdef uint8_t* dst
+    cdef const uint8_t* stored
+    cdef uint8_t* grown
+    cdef int64_t start
+    cdef int64_t n_bytes
+    cdef int fault = look_up(batch, worker, i)
+    if fault:
+        return fault
+    n_bytes = entry.logic_length
+    if batch.starts != NULL:
+        start = batch.starts[i]
+        if n_bytes != batch.lens[i]:
+            return stop(worker, i, RECORD_SIZE, batch.lens[i])
+        if start < 0 or start > batch.dst_bytes - n_bytes:
+            return stop(worker, i, DESTINATION, batch.dst_bytes)
+    else:
+        start = i * batch.stride
+        if n_bytes > batch.stride:
+            return stop(worker, i, RECORD_SIZE if batch.exact else DESTINATION, batch.stride)
+        if batch.exact and n_bytes != batch.stride:
+            return stop(worker, i, RECORD_SIZE, batch.stride)
+    dst = batch.dst + start
+    chunk = batch.chunks[entry.chunk_id]
+    if entry.codec == CODEC_RAW:
+        if chunk.base != NULL:
+            memcpy(dst, chunk.base + entry.offset, n_bytes)
+        else:
+            fault = read_stored(chunk, worker, i, dst)
+    else:
+        if chunk.base != NULL:
+            stored = chunk.base + entry.offset
+        else:
+            if worker.scratch_bytes < entry.phys_length:
+                grown = <uint8_t*>malloc(entry.phys_length)
+                if grown == NULL:
+                    return stop(worker, i, MEMORY, entry.phys_length)
+                free(worker.scratch)
+                worker.scratch = grown
+                worker.scratch_bytes = entry.phys_length
+            fault = read_stored(chunk, worker, i, worker.scratch)
+            stored = worker.scratch
+        if fault == 0:
+            fault = decompress(batch, worker, i, stored, dst)
+    if fault == 0 and batch.pad != NULL:
+        fill(dst + n_bytes, batch.stride - n_bytes, batch.pad, batch.pad_bytes)
+    return fault
+
+
+cdef object describe(const Batch* batch, const Worker* worker):
+    """Return a fault as (fault, position, index, length, chunk, byte offset, stored, original, codec, detail)."""
+    cdef int64_t index = batch.idxs[worker.position]
+    cdef bint found = worker.fault != INDEX and worker.fault != TABLE_CUT
+    if batch.idxs_unsigned:
+        given = <uint64_t>index
+    else:
+        given = index
+        if index < 0:
+            index += batch.length
+    return (
+        worker.fault, worker.position, given if worker.fault == INDEX else index, batch.length,
+        worker.entry.chunk_id if found else None, worker.entry.offset if found else None,
+        worker.entry.phys_length if found else None, worker.entry.logic_length if found else None,
+        worker.entry.codec if found else None, worker.detail,
+    )
+
+
+cdef struct Governor:
+    # Whether teams pay. OpenMP's team waits for every thread at its end, also for one that a busy neighbour keeps from
+    # running: milliseconds, for a batch that takes one thread a tenth of that. No schedule cures it, and the wait policy
+    # belongs to the whole process. So what teams lose is counted, in units of what the same batch takes one thread, and
+    # when it is too much, batches are served by one thread for a while. Only touched with the GIL held.
+    double loss
+    int64_t solo_calls      # batches still to be served by one thread
+    int64_t pause           # how many there will be the next time
+
+cdef Governor governor
+governor.loss = 0
+governor.solo_calls = 0
+governor.pause = MIN_PAUSE
+
+
+cdef void judge(int64_t team_ns, int64_t own_ns, int64_t own_n, int64_t n) noexcept:
+    """Learn from a team's call: it took `team_ns`; the calling thread served `own_n` of `n` records in `own_ns`."""
+    cdef double solo_ns
+    if own_n == 0 or own_ns <= 0:
+        return
+    solo_ns = <double>own_ns * n / own_n
+    governor.loss += team_ns / solo_ns - 1
+    if governor.loss <= -MAX_LOSS:
+        governor.loss = -MAX_LOSS
+        governor.pause = MIN_PAUSE
+    elif governor.loss > MAX_LOSS:
+        governor.loss = 0
+        governor.solo_calls = governor.pause
+        governor.pause = min(2 * governor.pause, <int64_t>MAX_PAUSE)
+
+
+cdef void serve_in_team(const Batch* batch, Worker* worker, int64_t i, int64_t share) noexcept nogil:
+    if worker.fault == 0:
+        serve(batch, worker, i)
+    worker.n_served += 1
+    if (i + 1) % share == 0 or i + 1 == batch.n:
+        worker.served_ns = monotonic_ns()
+
+
+cdef object run(Batch* batch, int wanted_threads, int64_t work_bytes):
+    """Serve the whole batch with a team as large as the work deserves; None or the fault at the lowest position."""
+    cdef int n_threads = team_size(wanted_threads, work_bytes, batch.n)
+    cdef Worker** workers
+    cdef Worker* lowest = NULL
+    cdef int64_t begin_ns
+    cdef int64_t team_ns = 0
+    cdef int64_t share
+    cdef int64_t i
+    cdef int t
+    if n_threads > 1 and governor.solo_calls > 0:
+        governor.solo_calls -= 1
+        n_threads = 1
+    workers = take_workers(n_threads)
+    try:
+        with nogil:
+            begin_ns = monotonic_ns()
+            # A size that was looked at after this moment is good for the whole batch.
+            batch.sizes_since_ns = begin_ns
+            if work_bytes < SIZE_TRUST_BYTES:
+                batch.sizes_since_ns -= SIZE_TRUST_NS
+            if n_threads == 1:
+                for i in range(batch.n):
+                    if serve(batch, workers[0], i):
+                        break
+            else:
+                share = max(1, min(<int64_t>MAX_SHARE, batch.n // (4 * n_threads)))
+                for i in prange(batch.n, schedule="dynamic", chunksize=share, num_threads=n_threads):
+                    serve_in_team(batch, workers[threadid()], i, share)
+                team_ns = monotonic_ns() - begin_ns
+        if n_threads > 1:
+            judge(team_ns, workers[0].served_ns - begin_ns, workers[0].n_served, batch.n)
+        for t in range(n_threads):
+            if workers[t].fault and (lowest == NULL or workers[t].position < lowest.position):
+                lowest = workers[t]
+        if lowest != NULL:
+            return describe(batch, lowest)
+        return None
+    finally:
+        give_back(workers, n_threads)
+
+
+cdef int bind(Batch* batch, Snapshot snapshot, Py_buffer* idxs) except -1:
+    """Fill a batch with what every call needs."""
+    cdef char kind = idxs.format[0] if idxs.format != NULL else 0
+    memset(batch, 0, sizeof(Batch))
+    if idxs.itemsize != 8 or kind not in (c"q", c"l", c"Q", c"L"):
+        raise TypeError("indices must be an int64 or uint64 array")
+    batch.table = snapshot.table_slot
+    batch.chunks = snapshot.chunk_slots
+    batch.n_chunks = snapshot.n_chunks
+    batch.length = snapshot.length
+    batch.max_record_bytes = snapshot.max_record_bytes
+    batch.dictionary = snapshot.dictionary.dictionary if snapshot.dictionary is not None else NULL
+    batch.idxs = <const int64_t*>idxs.buf
+    batch.idxs_unsigned = kind == c"Q" or kind == c"L"
+    batch.n = idxs.len // 8
+    return 0
+
+
+def gather(Snapshot snapshot not None, idxs, dst, int64_t stride, bint exact, pad, int threads):
+    """Bring record `idxs[i]` to `dst[i * stride:]`.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    idxs : buffer of int64 or uint64, shape (n,)
+        Negative ones count from the end.
+    dst : writable contiguous buffer of at least n * stride bytes
+    stride : int
+        Bytes from one record to the next; a longer record is a fault.
+    exact : bool
+        A shorter record is a fault too.
+    pad : buffer or None
+        What the rest of each stride is filled with: a pattern whose length divides the stride and every record. None
+        leaves the rest as it is.
+    threads : int
+        The most threads to use, at least 1.
+
+    Returns
+    -------
+    None or tuple
+        None, or the fault at the lowest position.
+    """
+    cdef Batch batch
+    cdef Views views
+    cdef Py_buffer* idxs_view
+    cdef Py_buffer* dst_view
+    cdef Py_buffer* pad_view
+    if snapshot.gate.closed:
+        return (GATE_CLOSED,)
+    views.n = 0
+    snapshot.gate.active += 1
+    try:
+        idxs_view = take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+        dst_view = take(&views, dst, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        bind(&batch, snapshot, idxs_view)
+        if stride < 0 or (stride and dst_view.len // stride < batch.n):
+            raise ValueError("the destination is shorter than n * stride")
+        if overlap(dst_view, idxs_view):
+            return (OVERLAP,)
+        batch.dst = <uint8_t*>dst_view.buf
+        batch.dst_bytes = dst_view.len
+        batch.stride = stride
+        batch.exact = exact
+        if pad is not None:
+            pad_view = take(&views, pad, PyBUF_SIMPLE)
+            batch.pad = <const uint8_t*>pad_view.buf
+            batch.pad_bytes = pad_view.len
+        return run(&batch, threads, batch.n * stride)
+    finally:
+        snapshot.gate.active -= 1
+        release(&views)
+
+
+def gather_at(Snapshot snapshot not None, idxs, dst, starts, lens, int64_t total_bytes, int threads):
+    """Bring record `idxs[i]`, which must be `lens[i]` bytes long, to `dst[starts[i]:]`.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    idxs : buffer of int64 or uint64, shape (n,)
+    dst : writable contiguous buffer
+    starts : buffer of int64, shape (n,) or longer
+        Byte positions. The caller has made sure that no two records overlap there.
+    lens : buffer of uint32, shape (n,)
+        As `lengths` gave them.
+    total_bytes : int
+        Their sum.
+    threads : int
+        The most threads to use, at least 1.
+
+    Returns
+    -------
+    None or tuple
+        None, or the fault at the lowest position.
+    """
+    cdef Batch batch
+    cdef Views views
+    cdef Py_buffer* idxs_view
+    cdef Py_buffer* dst_view
+    cdef Py_buffer* starts_view
+    cdef Py_buffer* lens_view
+    if snapshot.gate.closed:
+        return (GATE_CLOSED,)
+    views.n = 0
+    snapshot.gate.active += 1
+    try:
+        idxs_view = take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+        dst_view = take(&views, dst, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        starts_view = take(&views, starts, PyBUF_C_CONTIGUOUS)
+        lens_view = take(&views, lens, PyBUF_C_CONTIGUOUS)
+        bind(&batch, snapshot, idxs_view)
+        if starts_view.len < batch.n * 8 or lens_view.len != batch.n * 4:
+            raise ValueError("starts and lens must have one int64 and one uint32 for each index")
+        if overlap(dst_view, idxs_view) or overlap(dst_view, starts_view) or overlap(dst_view, lens_view):
+            return (OVERLAP,)
+        batch.dst = <uint8_t*>dst_view.buf
+        batch.dst_bytes = dst_view.len
+        batch.starts = <const int64_t*>starts_view.buf
+        batch.lens = <const uint32_t*>lens_view.buf
+        return run(&batch, threads, total_bytes)
+    finally:
+        snapshot.gate.active -= 1
+        release(&views)
+
+
+def lengths(Snapshot snapshot not None, idxs, out):
+    """Write the original length in bytes of every record in `idxs` to `out`.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    idxs : buffer of int64 or uint64, shape (n,)
+    out : writable buffer of uint32, shape (n,)
+
+    Returns
+    -------
+    None or tuple
+        None, or the fault at the lowest position.
+    """
+    cdef Batch batch
+    cdef Views views
+    cdef Py_buffer* idxs_view
+    cdef Py_buffer* out_view
+    cdef Worker** workers = NULL
+    cdef uint32_t* out_ptr
+    cdef int64_t i
+    if snapshot.gate.closed:
+        return (GATE_CLOSED,)
+    views.n = 0
+    snapshot.gate.active += 1
+    try:
+        idxs_view = take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+        out_view = take(&views, out, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+        bind(&batch, snapshot, idxs_view)
+        if out_view.len != batch.n * 4:
+            raise ValueError("out must have one uint32 for each index")
+        out_ptr = <uint32_t*>out_view.buf
+        workers = take_workers(1)
+        with nogil:
+            batch.sizes_since_ns = monotonic_ns() - SIZE_TRUST_NS
+            for i in range(batch.n):
+                if look_up(&batch, workers[0], i):
+                    break
+                out_ptr[i] = workers[0].entry.logic_length
+        return describe(&batch, workers[0]) if workers[0].fault else None
+    finally:
+        snapshot.gate.active -= 1
+        if workers != NULL:
+            give_back(workers, 1)
+        release(&views)
+
+
+def zstd_version():
+    """Return the version of the libzstd in use."""
+    return (<bytes>ZSTD_versionString()).decode()
+
+
+def zstd_source():
+    """Return where the build found libzstd: "system", "prefix" or "bundled"."""
+    return (<bytes>LOADERX_ZSTD_SOURCE).decode()

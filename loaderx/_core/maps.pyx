@@ -1,0 +1,142 @@
+"""Files mapped read-only, and how long they really are."""
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t, uint8_t
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, mmap, munmap
+from posix.stat cimport fstat, struct_stat
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from posix.unistd cimport close, pread
+
+import os
+
+cdef extern from *:
+    """
+    /* Several gathers look at one file at the same time. Relaxed would do for each number by itself; the pair is
+       ordered so that a fresh time is never seen with a stale size. */
+    #define LX_LOAD(pointer) __atomic_load_n((pointer), __ATOMIC_ACQUIRE)
+    #define LX_STORE(pointer, value) __atomic_store_n((pointer), (value), __ATOMIC_RELEASE)
+    """
+    int64_t LX_LOAD(int64_t* pointer) nogil
+    void LX_STORE(int64_t* pointer, int64_t value) nogil
+
+
+cdef int64_t monotonic_ns() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+
+
+cdef int64_t file_size(MapSlot* slot, int64_t since_ns) noexcept nogil:
+    """Return the file's size, asking the system again if the last answer is older than `since_ns`; -1: it refused."""
+    cdef struct_stat info
+    cdef int64_t now
+    if LX_LOAD(&slot.looked_ns) < since_ns:
+        now = monotonic_ns()
+        if fstat(slot.fd, &info) != 0:
+            return -1
+        LX_STORE(&slot.size, <int64_t>info.st_size)
+        LX_STORE(&slot.looked_ns, now)
+    return LX_LOAD(&slot.size)
+
+
+cdef int64_t read_at(int fd, uint8_t* dst, int64_t n_bytes, int64_t offset) noexcept nogil:
+    """Read `n_bytes`, however many calls it takes. Returns the bytes read (fewer: the file ends), or -errno."""
+    cdef int64_t done = 0
+    cdef int64_t got
+    while done < n_bytes:
+        got = pread(fd, dst + done, n_bytes - done, offset + done)
+        if got > 0:
+            done += got
+        elif got == 0:
+            break
+        elif errno != EINTR:
+            return -errno
+    return done
+
+
+cdef class FileMap:
+    """A file opened for reading, mapped into memory unless told otherwise.
+
+    The map may reach beyond the file's end, so that a file that grows needs no new one; nothing here touches a byte
+    past the file's present end. The memory and the descriptor live as long as this object, and an array made over it
+    (`numpy.frombuffer`) keeps it alive: there is no close, so nothing can be unmapped under a reader.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    capacity : int
+        Bytes of address space to map; a file longer than this is not seen beyond it.
+    mapped : bool
+        False: no map; the core reads through the descriptor, and the object exports no buffer.
+
+    Raises
+    ------
+    OSError
+        The file cannot be opened or mapped.
+
+    Notes
+    -----
+    Safe to share between threads. A forked child has the same map.
+    """
+
+    def __cinit__(self, path, size_t capacity, bint mapped=True):
+        cdef void* address
+        self.slot.fd = -1
+        self.slot.base = NULL
+        self.path = os.fspath(path)
+        self.capacity = capacity
+        self.slot.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        if mapped:
+            address = mmap(NULL, capacity, PROT_READ, MAP_SHARED, self.slot.fd, 0)
+            if address == MAP_FAILED:
+                raise OSError(errno, os.strerror(errno), self.path)
+            self.slot.base = <const uint8_t*>address
+        self.size()
+
+    def __dealloc__(self):
+        if self.slot.base != NULL:
+            munmap(<void*>self.slot.base, self.capacity)
+        if self.slot.fd >= 0:
+            close(self.slot.fd)
+
+    def size(self):
+        """Return the file's size in bytes, as the system gives it now.
+
+        Raises
+        ------
+        OSError
+            The system gives none.
+        """
+        cdef int64_t n_bytes = file_size(&self.slot, monotonic_ns() + 1)
+        if n_bytes < 0:
+            raise OSError(errno, os.strerror(errno), self.path)
+        return n_bytes
+
+    def read(self, int64_t offset, int64_t n_bytes):
+        """Return up to `n_bytes` bytes at `offset`, fewer where the file ends; works with and without a map.
+
+        Raises
+        ------
+        OSError
+            The system refused to read.
+        """
+        cdef bytearray result = bytearray(n_bytes)
+        cdef uint8_t* dst = result
+        cdef int64_t got
+        with nogil:
+            got = read_at(self.slot.fd, dst, n_bytes, offset)
+        if got < 0:
+            raise OSError(-got, os.strerror(-got), self.path)
+        del result[got:]
+        return bytes(result)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        if flags & PyBUF_WRITABLE == PyBUF_WRITABLE:
+            raise BufferError(f"the map of {self.path} is read-only")
+        if self.slot.base == NULL:
+            raise BufferError(f"{self.path} is not mapped")
+        PyBuffer_FillInfo(view, self, <void*>self.slot.base, min(<int64_t>self.capacity, self.size()), 1, flags)
+
+    def __releasebuffer__(self, Py_buffer* view):
+        pass

@@ -1,0 +1,169 @@
+"""Records of one dtype and shape: an array on disk, read along its first axis."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.arrays.indexing import resolve, resolve_batch
+from loaderx.arrays.schema import read_schema
+from loaderx.errors import DestinationError, SchemaError
+from loaderx.store.buffers import Indices
+from loaderx.store.options import check_batch_bytes, check_max_batch_bytes
+from loaderx.store.zrecord import Zrecord
+
+
+class Dataset:
+    """A dataset of records that share dtype and shape, opened for reading.
+
+    Indexing is NumPy's along the first axis, and always copies: ``ds[i]`` is one record, ``ds[2:10]``, ``ds[[3,
+    1, 3]]``, ``ds[mask]`` are batches.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        What `write_dataset` wrote. Never created, never changed; read permission is enough.
+    threads : int
+        The most threads one call uses; 0: every core in the affinity mask.
+    max_batch_bytes : int, optional
+        Refuse a batch above this size before any memory is taken for it; None: this machine's memory.
+    io : {"mmap", "pread"}
+        As in `Zrecord`.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+    dtype : numpy.dtype
+    shape : tuple of int
+        Of one record.
+    codec : str
+        The codec it was first written with.
+
+    Raises
+    ------
+    NotAStoreError
+        There is no dataset here (it is a `FileNotFoundError`).
+    SchemaError
+        The dataset is ragged, or its schema.json is wrong.
+    FormatVersionError, CorruptRecordError, MissingDependencyError, StoreIOError, OptionError
+
+    Notes
+    -----
+    Safe in any number of threads. A forked child may use it, with one thread a call. Pickles by its path.
+
+    Examples
+    --------
+    >>> path = tmp_path / "squares.zr"
+    >>> write_dataset(path, np.arange(10) ** 2)
+    10
+    >>> with Dataset(path) as ds:
+    ...     ds[[3, 1, 3]], int(ds[-1])
+    (array([9, 1, 9]), 81)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        threads: int = 0,
+        max_batch_bytes: int | None = None,
+        io: Literal["mmap", "pread"] = "mmap",
+    ) -> None:
+        self.path = Path(path)
+        schema = read_schema(self.path)
+        if schema.kind != "fixed":
+            raise SchemaError(f"{self.path}: a ragged dataset: open it with RaggedDataset", path=self.path)
+        self.dtype = schema.dtype
+        self.shape = schema.shape
+        self.codec = schema.codec
+        self._record_bytes = schema.item_bytes
+        self._max_batch_bytes = check_max_batch_bytes(max_batch_bytes)
+        self._store = Zrecord(path, mode="r", threads=threads, io=io)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (type(self), self._store, self._max_batch_bytes)
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {str(self.path)!r}: {self.dtype} {self.shape}, {self._store!r}>"
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in range(len(self)):
+            yield self[index]
+
+    def __getitem__(self, idx: Any) -> Any:
+        """Return one record (a scalar where records have no axes) or a batch; always a copy.
+
+        Raises
+        ------
+        RecordIndexError
+            No such record, or a mask of another length (it is an `IndexError`).
+        TypeError
+            Not an index.
+        CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError
+        """
+        indices, shape = resolve(self.path, idx, len(self._store))
+        if shape is None:
+            return self._gather(indices, (1,), None)[0]
+        return self._gather(indices, shape, None)
+
+    def __getitems__(self, idxs: Any, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """Return a batch of records.
+
+        Parameters
+        ----------
+        idxs : sequence of int, or ndarray of int or bool
+        out : ndarray, shape (n, *shape), optional
+            Written to and returned; of the dataset's dtype, C-contiguous.
+
+        Returns
+        -------
+        ndarray, shape (n, *shape)
+
+        Raises
+        ------
+        DestinationError
+            `out` does not fit.
+        RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError, TypeError
+        """
+        indices, shape = resolve_batch(self.path, idxs, len(self._store))
+        return self._gather(indices, shape, out)
+
+    def _gather(
+        self, indices: Indices, axes: tuple[int, ...], out: npt.NDArray[Any] | None
+    ) -> npt.NDArray[Any]:
+        shape = axes + self.shape
+        if out is None:
+            check_batch_bytes(self.path, len(indices) * self._record_bytes, self._max_batch_bytes)
+            out = np.empty(shape, self.dtype)
+        elif not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != self.dtype:
+            got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
+            raise DestinationError(
+                f"{self.path}: out must be an array of {self.dtype} {shape}, not {got}", store=self.path
+            )
+        self._store.gather(indices, out, self._record_bytes, exact=True)
+        return out
+
+    def __enter__(self) -> Dataset:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the store. Reads that run finish; every later one raises `ClosedError`."""
+        self._store.close()
+
+
+def _reopen(cls: type[Any], store: Zrecord, max_batch_bytes: int) -> Any:
+    return cls(store.path, threads=store.threads, max_batch_bytes=max_batch_bytes, io=store.io)

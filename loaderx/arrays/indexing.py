@@ -1,0 +1,89 @@
+"""NumPy's index forms along the first axis, as a list of record indices."""
+
+from __future__ import annotations
+
+import operator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loaderx.errors import RecordIndexError
+from loaderx.store.buffers import Indices, as_indices
+
+
+def resolve(store: Path, key: Any, length: int) -> tuple[Indices, tuple[int, ...] | None]:
+    """Return the records an index means.
+
+    Parameters
+    ----------
+    store : pathlib.Path
+        Named in errors.
+    key : int, slice, sequence of int, ndarray of int or bool
+        A tuple is a sequence of records. A mask has one item for each record. An array of several axes gives a result
+        with those axes.
+    length : int
+        Number of records.
+
+    Returns
+    -------
+    indices : ndarray of int64 or uint64, shape (n,)
+        Negative ones count from the end; whether they exist is checked where they are read.
+    shape : tuple of int or None
+        The axes the result has in place of the first one; None: one record, without that axis.
+
+    Raises
+    ------
+    TypeError
+        Not an index: a float, None, Ellipsis, a string, a single bool.
+    RecordIndexError
+        A mask of another length.
+
+    Examples
+    --------
+    >>> resolve(Path("d"), slice(None, None, -2), 5)
+    (array([4, 2, 0]), (3,))
+    >>> resolve(Path("d"), -1, 5)
+    (array([-1]), None)
+    """
+    if isinstance(key, slice):
+        indices = np.arange(*key.indices(length))
+        return indices, indices.shape
+    if isinstance(key, np.ndarray) and key.ndim == 0:
+        key = key[()]
+    if isinstance(key, bool | np.bool_):
+        raise TypeError("a single bool is not a record index")
+    if not isinstance(key, list | tuple | np.ndarray):
+        try:
+            return as_indices(store, [operator.index(key)]), None
+        except TypeError:
+            if key is None or key is Ellipsis or isinstance(key, str | bytes | float | complex | np.generic):
+                raise TypeError(
+                    f"a record index must be an integer, a slice or a sequence of them, not {key!r}"
+                ) from None
+    return resolve_batch(store, key, length)
+
+
+def resolve_batch(store: Path, key: Any, length: int) -> tuple[Indices, tuple[int, ...]]:
+    """Return the records a sequence, an integer array or a mask means (see `resolve`)."""
+    if isinstance(key, np.ndarray):
+        array = key
+    else:
+        try:
+            array = np.asarray(list(key) if isinstance(key, tuple | range) else key)
+        except (ValueError, OverflowError) as error:
+            raise TypeError(f"record indices must be a sequence of integers: {error}") from None
+        if array.size == 0:
+            array = array.astype(np.int64)  # an empty list has no type of its own; NumPy makes it float
+    if array.dtype == np.bool_:
+        if array.shape != (length,):
+            raise RecordIndexError(
+                f"{store}: a mask of shape {array.shape} does not fit {length} records: it needs shape ({length},)",
+                store=store,
+                length=length,
+            )
+        indices = np.flatnonzero(array)
+        return indices, indices.shape
+    if array.ndim == 0:
+        raise TypeError(f"record indices must be a sequence of integers, not {key!r}")
+    return as_indices(store, array.reshape(-1)), array.shape

@@ -1,0 +1,39 @@
+"""Telling a person or a program how far a long write is."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+#: None: a bar where standard error is a terminal. Or whether to show one. Or called with (bytes done, bytes in all).
+Progress: TypeAlias = "bool | Callable[[int, int | None], object] | None"
+
+
+@contextlib.contextmanager
+def reporting(progress: Progress, total_bytes: int | None) -> Iterator[Callable[[int], None]]:
+    """Give a function to be told the bytes of each part that is done.
+
+    Parameters
+    ----------
+    progress : bool or callable, optional
+    total_bytes : int or None
+        Bytes in all, where it is known.
+    """
+    if callable(progress):
+        done = 0
+
+        def call(part_bytes: int) -> None:
+            nonlocal done
+            done += part_bytes
+            progress(done, total_bytes)
+
+        yield call
+    elif progress or (progress is None and sys.stderr is not None and sys.stderr.isatty()):
+        from tqdm import tqdm
+
+        with tqdm(total=total_bytes, unit="B", unit_scale=True, unit_divisor=1024, leave=False) as bar:
+            yield lambda part_bytes: bar.update(part_bytes) and None
+    else:
+        yield lambda part_bytes: None

@@ -1,0 +1,226 @@
+"""Records of one dtype whose first axis has any length: token sequences, waveforms, point sets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.arrays.dataset import _reopen
+from loaderx.arrays.indexing import resolve, resolve_batch
+from loaderx.arrays.padding import check_max_len, pad_scalar
+from loaderx.arrays.schema import read_schema
+from loaderx.errors import CorruptRecordError, RecordIndexError, SchemaError
+from loaderx.store.buffers import Indices
+from loaderx.store.options import check_max_batch_bytes
+from loaderx.store.zrecord import Zrecord
+
+
+class RaggedDataset:
+    """A dataset whose records share dtype and trailing shape, but not their number of rows; opened for reading.
+
+    ``rds[i]`` is one record, an array of shape ``(rows, *item_shape)``. A batch is packed: one array with the
+    rows of all its records, and `row_splits`, where each begins.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        What `write_ragged` wrote. Never created, never changed; read permission is enough.
+    threads : int
+        The most threads one call uses; 0: every core in the affinity mask.
+    max_batch_bytes : int, optional
+        Refuse a batch above this size before any memory is taken for it; None: this machine's memory.
+    io : {"mmap", "pread"}
+        As in `Zrecord`.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+    dtype : numpy.dtype
+    item_shape : tuple of int
+        Of one row.
+    codec : str
+        The codec it was first written with.
+
+    Raises
+    ------
+    NotAStoreError
+        There is no dataset here (it is a `FileNotFoundError`).
+    SchemaError
+        The dataset has one fixed shape, or its schema.json is wrong.
+    FormatVersionError, CorruptRecordError, MissingDependencyError, StoreIOError, OptionError
+
+    Notes
+    -----
+    Safe in any number of threads. A forked child may use it, with one thread a call. Pickles by its path.
+
+    Examples
+    --------
+    >>> path = tmp_path / "tokens.zr"
+    >>> write_ragged(path, [[7, 8, 9], [], [5]], dtype="int32")
+    3
+    >>> rds = RaggedDataset(path)
+    >>> values, row_splits = rds[[2, 0]]
+    >>> values, row_splits
+    (array([5, 7, 8, 9], dtype=int32), array([0, 1, 4]))
+    >>> rds.getitems_padded([2, 0])[0]
+    array([[5, 0, 0],
+           [7, 8, 9]], dtype=int32)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        threads: int = 0,
+        max_batch_bytes: int | None = None,
+        io: Literal["mmap", "pread"] = "mmap",
+    ) -> None:
+        self.path = Path(path)
+        schema = read_schema(self.path)
+        if schema.kind != "ragged":
+            raise SchemaError(
+                f"{self.path}: a dataset of one fixed shape: open it with Dataset", path=self.path
+            )
+        self.dtype = schema.dtype
+        self.item_shape = schema.shape
+        self.codec = schema.codec
+        self._row_bytes = schema.item_bytes
+        self._max_batch_bytes = check_max_batch_bytes(max_batch_bytes)
+        self._store = Zrecord(path, mode="r", threads=threads, io=io)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (type(self), self._store, self._max_batch_bytes)
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {str(self.path)!r}: {self.dtype} (rows, *{self.item_shape}), {self._store!r}>"
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        for index in range(len(self)):
+            yield self[index]
+
+    def __getitem__(self, idx: Any) -> Any:
+        """Return one record, an array; or for a batch ``(values, row_splits)`` as `__getitems__`. Always copies.
+
+        Raises
+        ------
+        RecordIndexError
+            No such record, a mask of another length, or indices of several axes (it is an `IndexError`).
+        TypeError
+            Not an index.
+        CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError
+        """
+        indices, shape = resolve(self.path, idx, len(self._store))
+        if shape is None:
+            return self._packed(indices)[0]
+        return self._packed(self._one_axis(indices, shape))
+
+    def __getitems__(self, idxs: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Return a batch of records in the packed layout.
+
+        Parameters
+        ----------
+        idxs : sequence of int, or one-dimensional ndarray of int or bool
+
+        Returns
+        -------
+        values : ndarray, shape (rows, *item_shape)
+            The rows of all records, one behind the other; contiguous.
+        row_splits : ndarray of int64, shape (n + 1,)
+            Record i of the batch is ``values[row_splits[i]:row_splits[i + 1]]``.
+
+        Raises
+        ------
+        RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError, TypeError
+        """
+        return self._packed(self._one_axis(*resolve_batch(self.path, idxs, len(self._store))))
+
+    def getitems_padded(
+        self, idxs: Any, max_len: int | None = None, pad_value: Any = 0
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Return a batch of records with the same number of rows each, gathered and padded in one pass.
+
+        Parameters
+        ----------
+        idxs : sequence of int, or one-dimensional ndarray of int or bool
+        max_len : int, optional
+            Rows for each record; None: the longest one's.
+        pad_value : scalar
+            What the rows behind a record are filled with; must be a value of the dtype.
+
+        Returns
+        -------
+        padded : ndarray, shape (n, max_len, *item_shape)
+        lengths : ndarray of int64, shape (n,)
+            Rows in each record.
+
+        Raises
+        ------
+        OptionError
+            A record has more than `max_len` rows, or `pad_value` is no value of the dtype.
+        RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, TypeError
+        """
+        indices = self._one_axis(*resolve_batch(self.path, idxs, len(self._store)))
+        pad = pad_scalar(pad_value, self.dtype).tobytes()
+        row_bytes = self._row_bytes
+        if max_len is None:
+            stride = None
+        else:
+            lengths = self._rows(self._store.lengths(indices), indices)
+            stride = check_max_len(lengths, max_len, indices) * row_bytes
+        data, record_bytes = self._store.gather_padded(indices, stride, pad, max_bytes=self._max_batch_bytes)
+        lengths = self._rows(record_bytes, indices)
+        shape = (len(indices), data.shape[1] // row_bytes, *self.item_shape)
+        return data.reshape(-1).view(self.dtype).reshape(shape), lengths
+
+    def _packed(self, indices: Indices) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        data, splits = self._store.gather_packed(indices, max_bytes=self._max_batch_bytes)
+        self._rows(np.diff(splits), indices)
+        values = data.view(self.dtype).reshape(-1, *self.item_shape)
+        splits //= self._row_bytes
+        return values, splits
+
+    def _rows(self, record_bytes: npt.NDArray[Any], indices: Indices) -> npt.NDArray[np.int64]:
+        """Return the rows of each record, or raise `CorruptRecordError` for one that has no whole number of them."""
+        rows = record_bytes.astype(np.int64)
+        broken = np.flatnonzero(rows % self._row_bytes)
+        if len(broken):
+            index = int(indices[broken[0]]) % len(self._store)
+            raise CorruptRecordError(
+                f"{self.path}: record {index} has {rows[broken[0]]} bytes, which are no whole number of rows of "
+                f"{self._row_bytes} bytes ({self.dtype} {self.item_shape}): schema.json belongs to another store, or "
+                "the record is damaged",
+                store=self.path,
+                record=index,
+            )
+        rows //= self._row_bytes
+        return rows
+
+    def _one_axis(self, indices: Indices, shape: tuple[int, ...]) -> Indices:
+        if len(shape) != 1:
+            raise RecordIndexError(
+                f"{self.path}: records of a ragged dataset lie one behind the other, so indices have one axis, not "
+                f"{len(shape)}",
+                store=self.path,
+            )
+        return indices
+
+    def __enter__(self) -> RaggedDataset:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the store. Reads that run finish; every later one raises `ClosedError`."""
+        self._store.close()

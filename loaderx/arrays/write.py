@@ -1,0 +1,448 @@
+"""Writing arrays: whole datasets, in bounded memory, that appear complete or not at all."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.arrays.progress import Progress, reporting
+from loaderx.arrays.schema import Schema, new_schema, read_schema, write_schema
+from loaderx.errors import OptionError, RecordTooLargeError, SchemaError
+from loaderx.store.append import Append
+from loaderx.store.format import MAX_RECORD_BYTES, META, SCHEMA
+from loaderx.store.options import Codec, check_codec, check_level, check_threads
+from loaderx.store.staging import Staging
+from loaderx.store.zrecord import Zrecord
+
+_log = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 64 << 20
+# zstd advises a dictionary of a hundredth of its samples, and its own default is this much at most.
+_DICT_MAX_BYTES = 112_640
+_DICT_MIN_BYTES = 1024
+_SAMPLES_FOR_EACH_BYTE = 100
+
+
+class Sliced(Protocol):
+    """What `write_dataset` reads slice by slice: an array, or anything that gives arrays for slices along axis 0."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def __getitem__(self, key: slice, /) -> npt.NDArray[Any]: ...
+
+
+def write_dataset(
+    path: str | os.PathLike[str],
+    array: npt.ArrayLike | Sliced,
+    codec: Codec = "zstd",
+    chunk_bytes: int = _CHUNK_BYTES,
+    dict_size: int | None = None,
+    *,
+    level: int | None = None,
+    threads: int = 0,
+    progress: Progress = None,
+    overwrite: bool = False,
+) -> int:
+    """Write an array as a dataset: one record for each slice along axis 0.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The dataset's directory. Where there is none, the dataset appears when it is complete. An existing dataset
+        of the same dtype and shape is appended to, and shows all new records or none.
+    array : array_like, shape (n, *shape)
+        Anything that has `dtype`, `shape` and slices along axis 0 is read slice by slice: an array, a memory map, a
+        dataset of another library. Anything else is converted by `numpy.asarray`.
+    codec : {"zstd", "raw", "zstd_dict"}
+        "zstd_dict" trains a dictionary first, on records spread over the data: much smaller for many small, similar
+        records, and slow to write (level 19; ``level=3`` is the fast choice).
+    chunk_bytes : int
+        Bytes read and written at a time; bounds the memory taken.
+    dict_size : int, optional
+        The most bytes a dictionary may have; None: a hundredth of the data, at most 112,640.
+    level : int, optional
+        zstd's level; None: 3, and 19 with the dictionary.
+    threads : int
+        The most threads to compress with; 0: every core in the affinity mask.
+    progress : bool or callable, optional
+        None: a bar where standard error is a terminal. A callable gets (bytes done, bytes in all).
+    overwrite : bool
+        Replace an existing store, once the new one is complete, instead of appending to it.
+
+    Returns
+    -------
+    int
+        Number of records written.
+
+    Raises
+    ------
+    SchemaError
+        The array has no axis or holds Python objects, or the existing dataset has another dtype or shape.
+    DictionaryError
+        There is too little data to train a dictionary on.
+    RecordTooLargeError, StoreFullError, StoreIOError, NotAStoreError, OptionError
+        In every case what was there before is unchanged.
+
+    Examples
+    --------
+    >>> path = tmp_path / "images.zr"
+    >>> write_dataset(path, np.zeros((100, 28, 28), np.uint8))
+    100
+    >>> write_dataset(path, np.ones((20, 28, 28), np.uint8))
+    20
+    >>> Dataset(path)[-1].shape
+    (28, 28)
+    """
+    target = Path(path)
+    source: Any = array if _is_sliced(array) else np.asarray(array)
+    if isinstance(source, np.ma.MaskedArray):
+        raise SchemaError(f"{target}: a masked array would lose its mask: call filled() first", path=target)
+    if len(source.shape) == 0:
+        raise SchemaError(
+            f"{target}: the array has no axis to cut into records; reshape it to (1,)", path=target
+        )
+    schema = new_schema(target, "fixed", np.dtype(source.dtype), tuple(source.shape[1:]), check_codec(codec))
+    n, record_bytes = int(source.shape[0]), schema.item_bytes
+    step = max(1, _check_chunk_bytes(chunk_bytes) // max(1, record_bytes))
+
+    def samples(target_bytes: int) -> list[memoryview]:
+        count = max(1, target_bytes // max(1, record_bytes))
+        chosen = np.unique(np.linspace(0, max(n - 1, 0), min(count, n)).astype(np.int64))
+        return [_bytes_of(source[index : index + 1]) for index in chosen.tolist()]
+
+    def add(append: Append) -> Iterator[int]:
+        for first in range(0, n, step):
+            block = np.asarray(source[first : first + step])
+            if block.dtype != schema.dtype or block.shape != (min(step, n - first), *schema.shape):
+                raise SchemaError(
+                    f"{target}: the source gave {block.dtype} {block.shape} for its slice {first}:{first + step}, and "
+                    f"said {schema.dtype} {(n, *schema.shape)} in all",
+                    path=target,
+                )
+            append.add(_bytes_of(block), len(block), record_bytes)
+            yield len(block) * record_bytes
+
+    writer = _Writer(target, schema, level, threads, dict_size, overwrite)
+    with reporting(progress, n * record_bytes) as report:
+        writer.write(add, samples, n * record_bytes, report)
+    return n
+
+
+def write_ragged(
+    path: str | os.PathLike[str],
+    arrays: Iterable[npt.ArrayLike],
+    dtype: npt.DTypeLike | None = None,
+    item_shape: Sequence[int] | None = None,
+    codec: Codec = "zstd",
+    chunk_bytes: int = _CHUNK_BYTES,
+    dict_size: int | None = None,
+    *,
+    level: int | None = None,
+    threads: int = 0,
+    progress: Progress = None,
+    overwrite: bool = False,
+) -> int:
+    """Write arrays that differ in their number of rows as a ragged dataset: one record each.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        As in `write_dataset`.
+    arrays : iterable of array_like, each of shape (rows, *item_shape)
+        Read once, one after the other; each is copied before the next is asked for. No rows at all is fine.
+    dtype : dtype_like, optional
+        None: the first array's. Others are converted where no value can change; to a dtype that is given here, also
+        between floats of different precision.
+    item_shape : sequence of int, optional
+        The shape of one row; None: the first array's.
+    codec : {"zstd", "raw", "zstd_dict"}
+        The dictionary of "zstd_dict" is trained on records spread over the data where `arrays` is a sequence, and
+        on the first `chunk_bytes` of any other iterable.
+    chunk_bytes, dict_size, level, threads, progress, overwrite
+        As in `write_dataset`; a progress callable gets None for the bytes in all.
+
+    Returns
+    -------
+    int
+        Number of records written.
+
+    Raises
+    ------
+    SchemaError
+        An array does not fit the others (its number is named), or there is none and no `dtype` either.
+    DictionaryError, RecordTooLargeError, StoreFullError, StoreIOError, NotAStoreError, OptionError
+        In every case what was there before is unchanged.
+
+    Examples
+    --------
+    >>> path = tmp_path / "points.zr"
+    >>> write_ragged(path, (np.zeros((rows, 3)) for rows in (2, 0, 5)))
+    3
+    >>> RaggedDataset(path)[2].shape
+    (5, 3)
+    """
+    target = Path(path)
+    check_codec(codec)
+    _check_chunk_bytes(chunk_bytes)
+    records = _Records(target, arrays, dtype, item_shape)
+    schema = new_schema(target, "ragged", records.dtype, records.item_shape, codec)
+    head: list[memoryview] = []
+    rest = iter(records)
+    written = 0
+
+    def samples(target_bytes: int) -> list[memoryview]:
+        nonlocal head
+        if isinstance(arrays, Sequence):
+            chosen = np.unique(
+                np.linspace(0, max(len(arrays) - 1, 0), min(len(arrays), 16_384)).astype(np.int64)
+            )
+            return _up_to((records.convert(arrays[index], index) for index in chosen.tolist()), target_bytes)
+        _log.info("%s: the dictionary is trained on the first %d bytes of the iterable", target, chunk_bytes)
+        head = _up_to((memoryview(bytes(record)) for record in rest), chunk_bytes)
+        return _up_to(iter(head), target_bytes)
+
+    def add(append: Append) -> Iterator[int]:
+        nonlocal written
+        buffer, lens = bytearray(), list[int]()
+        for source in (head, rest):
+            for record in source:
+                if lens and len(buffer) + record.nbytes > chunk_bytes:
+                    yield _add_var(append, buffer, lens)
+                    buffer, lens = bytearray(), []
+                buffer += record
+                lens.append(record.nbytes)
+                written += 1
+        yield _add_var(append, buffer, lens)
+
+    writer = _Writer(target, schema, level, threads, dict_size, overwrite)
+    with reporting(progress, None) as report:
+        writer.write(add, samples, None, report)
+    return written
+
+
+class _Records:
+    """The arrays of a ragged dataset, each checked against the first and turned to bytes."""
+
+    def __init__(
+        self,
+        target: Path,
+        arrays: Iterable[npt.ArrayLike],
+        dtype: npt.DTypeLike | None,
+        item_shape: Sequence[int] | None,
+    ) -> None:
+        self._target = target
+        self._arrays = iter(arrays)
+        self._explicit = dtype is not None
+        self._first: list[Any] = []
+        if dtype is None or item_shape is None:
+            self._first = list(itertools.islice(self._arrays, 1))
+        if not self._first and dtype is None:
+            raise SchemaError(
+                f"{target}: no arrays to write, and no dtype to write an empty dataset with", path=target
+            )
+        first = (
+            self._array(self._first[0], None if dtype is None else np.dtype(dtype), 0)
+            if self._first
+            else None
+        )
+        self.dtype: np.dtype[Any] = np.dtype(dtype) if dtype is not None else first.dtype  # type: ignore[union-attr]
+        if item_shape is not None:
+            self.item_shape = tuple(int(count) for count in item_shape)
+        else:
+            self.item_shape = first.shape[1:] if first is not None else ()
+
+    def __iter__(self) -> Iterator[memoryview]:
+        number = 0
+        for number, array in enumerate(self._first):
+            yield self.convert(array, number)
+        for number, array in enumerate(self._arrays, len(self._first)):
+            yield self.convert(array, number)
+
+    def convert(self, array: Any, number: int) -> memoryview:
+        """Return the bytes of array `number`, converted to the dataset's dtype; they may be the array's own."""
+        values = self._array(array, self.dtype, number)
+        if values.shape[1:] != self.item_shape:
+            raise self._wrong(
+                number, f"has rows of shape {values.shape[1:]}, and the dataset {self.item_shape}"
+            )
+        if values.dtype != self.dtype:
+            values = self._cast(values, number)
+        if values.nbytes > MAX_RECORD_BYTES:
+            raise RecordTooLargeError(
+                f"{self._target}: array {number} has {values.nbytes} bytes, and a store of format version 3 takes at "
+                f"most {MAX_RECORD_BYTES} a record: split it",
+                store=self._target,
+                position=number,
+                record_bytes=values.nbytes,
+                limit_bytes=MAX_RECORD_BYTES,
+            )
+        return _bytes_of(values)
+
+    def _array(self, source: Any, dtype: np.dtype[Any] | None, number: int) -> npt.NDArray[Any]:
+        if isinstance(source, np.ma.MaskedArray):
+            raise self._wrong(number, "is masked, and would lose its mask: call filled() first")
+        array: npt.NDArray[Any] = (
+            source if isinstance(source, np.ndarray) else self._of_list(source, dtype, number)
+        )
+        if array.ndim == 0:
+            raise self._wrong(number, "has no axis of rows")
+        return array
+
+    def _of_list(self, source: Any, dtype: np.dtype[Any] | None, number: int) -> npt.NDArray[Any]:
+        """Return a list as an array: of the dataset's dtype, which refuses a whole number that does not fit."""
+        try:
+            plain = np.asarray(source)
+            if dtype is None and plain.size == 0:
+                raise self._wrong(number, "is an empty list, which has no dtype: pass dtype")
+            if dtype is None or (plain.size and plain.dtype.kind == "f" and dtype.kind in "iub"):
+                return plain  # asarray with a dtype would cut fractions off in silence; `_cast` refuses them
+            return np.asarray(source, dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, SchemaError):
+                raise
+            raise self._wrong(number, f"cannot be converted: {error}") from None
+
+    def _cast(self, values: npt.NDArray[Any], number: int) -> npt.NDArray[Any]:
+        fits = np.can_cast(values.dtype, self.dtype, "safe")
+        if not fits and self._explicit and np.can_cast(values.dtype, self.dtype, "same_kind"):
+            # Fewer bits of a float are what was asked for; another whole number is not.
+            fits = self.dtype.kind in "fc" or np.array_equal(values.astype(self.dtype), values)
+        if not fits:
+            raise self._wrong(number, f"is of dtype {values.dtype}, whose values do not all fit {self.dtype}")
+        return values.astype(self.dtype)
+
+    def _wrong(self, number: int, problem: str) -> SchemaError:
+        return SchemaError(f"{self._target}: array {number} {problem}", path=self._target)
+
+
+class _Writer:
+    """Puts records into a new dataset, or behind those of an existing one."""
+
+    def __init__(
+        self,
+        target: Path,
+        schema: Schema,
+        level: int | None,
+        threads: int,
+        dict_size: int | None,
+        overwrite: bool,
+    ) -> None:
+        self._target = target
+        self._schema = schema
+        self._level = check_level(level)
+        self._threads = check_threads(threads)
+        self._overwrite = overwrite
+        if dict_size is not None and (not isinstance(dict_size, int) or dict_size <= 0):
+            raise OptionError(
+                f"dict_size is {dict_size!r}: give a number of bytes", option="dict_size", value=dict_size
+            )
+        self._dict_size = dict_size
+
+    def write(self, add: Any, samples: Any, n_bytes: int | None, report: Any) -> None:
+        """Write everything, in one commit.
+
+        Parameters
+        ----------
+        add : callable
+            Adds the records to the `Append` it is given, and yields the bytes of each part.
+        samples : callable
+            Returns about as many bytes of sample records as it is told.
+        n_bytes : int or None
+            Bytes there are to write, where it is known.
+        report : callable
+            Told the bytes of each part.
+        """
+        if not self._overwrite and _dataset_exists(self._target):
+            _check_same(self._target, read_schema(self._target), self._schema)
+            self._fill(self._target, add, samples, n_bytes, report)
+            return
+        with Staging(self._target, replace=self._overwrite) as staging:
+            self._fill(staging.path, add, samples, n_bytes, report)
+            write_schema(staging.path, self._schema)
+            staging.install()
+
+    def _fill(self, path: Path, add: Any, samples: Any, n_bytes: int | None, report: Any) -> None:
+        codec = self._schema.codec
+        with Zrecord(path, codec, level=self._level, threads=self._threads) as store:
+            if codec == "zstd_dict" and not store.has_dict():
+                self._train(store, samples, n_bytes)
+            with store.appending() as append:
+                for part_bytes in add(append):
+                    report(part_bytes)
+
+    def _train(self, store: Zrecord, samples: Any, n_bytes: int | None) -> None:
+        size = self._dict_size
+        if size is None:
+            known = _DICT_MAX_BYTES if n_bytes is None else n_bytes // _SAMPLES_FOR_EACH_BYTE
+            size = max(_DICT_MIN_BYTES, min(_DICT_MAX_BYTES, known))
+        chosen: list[memoryview] = samples(size * _SAMPLES_FOR_EACH_BYTE)
+        store.train_dict(b"".join(chosen), [sample.nbytes for sample in chosen], size)
+
+
+def _is_sliced(array: Any) -> bool:
+    return hasattr(array, "dtype") and hasattr(array, "shape") and hasattr(array, "__getitem__")
+
+
+def _bytes_of(array: Any) -> memoryview:
+    """Return an array's bytes in C order; its own memory where they lie so."""
+    values = np.ascontiguousarray(array)
+    if values.nbytes == 0:
+        return memoryview(b"")
+    return values.reshape(-1).view(np.uint8).data
+
+
+def _up_to(records: Iterator[memoryview], n_bytes: int) -> list[memoryview]:
+    """Return records until they have `n_bytes` bytes in all; at least one where there is one."""
+    chosen: list[memoryview] = []
+    total = 0
+    for record in records:
+        chosen.append(record)
+        total += record.nbytes
+        if total >= n_bytes:
+            break
+    return chosen
+
+
+def _add_var(append: Append, buffer: bytearray, lens: list[int]) -> int:
+    sizes = np.array(lens, dtype=np.int64)
+    append.add_var(buffer, np.cumsum(sizes) - sizes, sizes)
+    return len(buffer)
+
+
+def _dataset_exists(target: Path) -> bool:
+    has_schema, has_store = (target / SCHEMA).exists(), (target / META).exists()
+    if has_schema != has_store:
+        there, missing = (SCHEMA, META) if has_schema else (META, SCHEMA)
+        raise SchemaError(
+            f"{target}: has {there} but no {missing}, so it is no dataset to append to. "
+            + (
+                "Append to a store of plain bytes with Zrecord, or choose"
+                if has_store
+                else "Remove the file, or choose"
+            )
+            + " another path",
+            path=target,
+        )
+    return has_schema
+
+
+def _check_same(target: Path, there: Schema, here: Schema) -> None:
+    if (there.kind, there.dtype, there.shape) != (here.kind, here.dtype, here.shape):
+        raise SchemaError(f"{target}: holds {there}, and cannot take {here}", path=target)
+
+
+def _check_chunk_bytes(chunk_bytes: int) -> int:
+    if not isinstance(chunk_bytes, int) or chunk_bytes <= 0:
+        raise OptionError(
+            f"chunk_bytes is {chunk_bytes!r}: give a number of bytes", option="chunk_bytes", value=chunk_bytes
+        )
+    return chunk_bytes

@@ -1,0 +1,53 @@
+"""The progress bar of a command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+#: Called with (bytes done, total bytes or None); False for no bar. What `loaderx.write_dataset` takes.
+Tick = Callable[[int, int | None], None]
+
+
+def silent(_done_bytes: int, _total_bytes: int | None) -> None:
+    """Show nothing."""
+
+
+@contextmanager
+def byte_bar(title: str, total_bytes: int, *, shown: bool) -> Iterator[Tick]:
+    """Show a bar on stderr while the block runs, if `shown` and stderr is a terminal.
+
+    Parameters
+    ----------
+    title : str
+        What is going on, in front of the bar.
+    total_bytes : int
+        Bytes at the end of the work.
+    shown : bool
+        False for no bar at all.
+
+    Yields
+    ------
+    callable
+        To be called with (bytes done, total or None).
+    """
+    if not (shown and sys.stderr.isatty()):
+        yield silent
+        return
+    from tqdm import tqdm
+
+    with tqdm(
+        total=total_bytes,
+        desc=title,
+        unit="B",
+        unit_scale=True,
+        unit_divisor=1024,
+        leave=False,
+        file=sys.stderr,
+    ) as bar:
+
+        def tick(done_bytes: int, _total_bytes: int | None) -> None:
+            bar.update(done_bytes - bar.n)
+
+        yield tick

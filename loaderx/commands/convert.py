@@ -1,0 +1,177 @@
+"""``convert``: .npy and .npz files into stores."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from loaderx.commands.conversion import (
+    DEFAULT_CODEC,
+    Conversion,
+    Settings,
+    check_destination,
+    convert_source,
+    verify,
+)
+from loaderx.commands.npy_files import ZIP_MAGICS, NpyFiles, NpyRecords, file_magic, find_npy_files
+from loaderx.commands.npz_folder import convert_npz
+from loaderx.commands.program import DONE, CommandError
+from loaderx.commands.sizes import count, format_bytes, format_ratio, mib_per_s, parse_size, ratio
+
+DESCRIPTION = """\
+Turn NumPy files into stores.
+
+  one .npy file         one store at DEST, a record for every item along axis 0
+  several, or a folder  joined along axis 0 in natural name order (part2 before part10), whatever the order of the
+                        arguments; every file must have the same dtype and item shape. Of a folder, its own .npy
+                        files are taken, not hidden ones and not those of folders within
+  the same, --ragged    one ragged store at DEST, every file one record, in the same order
+  one .npz file         a folder DEST with a store NAME.zr for every array
+
+The files are read piece by piece, so they may be larger than memory. DEST appears when it is complete; whatever goes
+wrong, nothing half-written stays.
+
+Exit code: 0 done, 1 the data read back by --verify differs, 2 wrong usage or an error with files, 130 interrupted.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "sources", metavar="SRC", nargs="+", type=Path, help="a .npy or .npz file, or a folder of .npy"
+    )
+    parser.add_argument(
+        "destination", metavar="DEST", type=Path, help="the store to write, such as images.zr"
+    )
+    parser.add_argument(
+        "--codec",
+        choices=("raw", "zstd", "zstd_dict"),
+        help=f"how records are stored (default: {DEFAULT_CODEC}; with --append, the store's own). zstd_dict trains a "
+        "dictionary first: best for many small, similar records",
+    )
+    parser.add_argument(
+        "--level", type=int, metavar="N", help="zstd level (default: 3, with the dictionary 19)"
+    )
+    parser.add_argument(
+        "--dict-size", type=parse_size, metavar="SIZE", help="largest dictionary, for zstd_dict"
+    )
+    parser.add_argument(
+        "--chunk-bytes",
+        type=parse_size,
+        metavar="SIZE",
+        default=64 << 20,
+        help="bytes read and compressed at a time: whole bytes, or with KiB, MiB or GiB (default: 64MiB)",
+    )
+    parser.add_argument("--threads", type=int, metavar="N", default=0, help="threads (default: 0, all cores)")
+    existing = parser.add_mutually_exclusive_group()
+    existing.add_argument(
+        "--append",
+        action="store_true",
+        help="add the records to DEST if it exists: dtype and shape must match, and on failure it stays as it was",
+    )
+    existing.add_argument(
+        "--force",
+        action="store_true",
+        help="replace DEST if it exists, once the new one stands; only ever a store",
+    )
+    parser.add_argument("--ragged", action="store_true", help="make every file one record, of its own length")
+    parser.add_argument(
+        "--verify", action="store_true", help="read everything back and compare it, bit for bit"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar and nothing on stdout")
+    parser.add_argument("--json", action="store_true", help="no progress bar; print one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Convert, verify if asked to, and say what was done."""
+    if options.dict_size is not None and options.codec != "zstd_dict":
+        raise CommandError("--dict-size goes with --codec zstd_dict")
+    settings = Settings(
+        codec=options.codec,
+        level=options.level,
+        dict_size=options.dict_size,
+        chunk_bytes=options.chunk_bytes,
+        threads=options.threads,
+        append=options.append,
+        force=options.force,
+    )
+    bar = not (options.quiet or options.json)
+    archive = _find_npz(options.sources, ragged=options.ragged)
+    if archive is not None:
+        by_name = convert_npz(archive, options.destination, settings, verified=options.verify, bar=bar)
+        conversions = list(by_name.values())
+        details: dict[str, Any] = {
+            "path": str(options.destination),
+            "arrays": {name: _store_facts(conversion) for name, conversion in by_name.items()},
+        }
+    else:
+        check_destination(options.destination, settings)
+        files = find_npy_files(options.sources)
+        source = NpyRecords(files) if options.ragged else NpyFiles(files)
+        conversions = [convert_source(source, options.destination, settings, bar=bar)]
+        if options.verify:
+            verify(source, conversions[0], threads=settings.threads, bar=bar)
+        details = {"files": len(files), **_store_facts(conversions[0])}
+    if options.json:
+        print(json.dumps({**details, **_facts(conversions), "verified": options.verify}))
+    elif not options.quiet:
+        for conversion in conversions:
+            print(_line(conversion, verified=options.verify))
+    return DONE
+
+
+def _find_npz(sources: Sequence[Path], *, ragged: bool) -> Path | None:
+    """Give the .npz file among the arguments, which must stand alone."""
+    archives = [source for source in sources if file_magic(source).startswith(ZIP_MAGICS)]
+    if not archives:
+        return None
+    if len(sources) > 1:
+        raise CommandError(
+            f"{archives[0]} is a .npz file, which is converted alone; got {len(sources)} sources"
+        )
+    if ragged:
+        raise CommandError(f"{archives[0]} is a .npz file; --ragged takes .npy files")
+    return archives[0]
+
+
+def _store_facts(conversion: Conversion) -> dict[str, Any]:
+    return {
+        "path": str(conversion.path),
+        "codec": conversion.codec,
+        "total_records": conversion.first_record + conversion.records,
+        **_facts([conversion]),
+    }
+
+
+def _facts(conversions: Sequence[Conversion]) -> dict[str, Any]:
+    """Sum conversions up for --json; for text see `_line`."""
+    bytes_in = sum(conversion.bytes_in for conversion in conversions)
+    bytes_out = sum(conversion.bytes_out for conversion in conversions)
+    seconds = sum(conversion.seconds for conversion in conversions)
+    return {
+        "records": sum(conversion.records for conversion in conversions),
+        "bytes_in": bytes_in,
+        "bytes_out": bytes_out,
+        "dictionary_bytes": sum(conversion.dictionary_bytes for conversion in conversions),
+        "ratio": ratio(bytes_in, bytes_out),
+        "seconds": seconds,
+        "mib_per_s": mib_per_s(bytes_in, seconds),
+    }
+
+
+def _line(conversion: Conversion, *, verified: bool) -> str:
+    """Say in one line what one conversion did."""
+    parts = [count(conversion.records, "record")]
+    if conversion.first_record:
+        parts[0] += f" added to {conversion.first_record:,}"
+    size = f"{format_bytes(conversion.bytes_in)} -> {format_bytes(conversion.bytes_out)}"
+    parts.append(f"{size} ({format_ratio(conversion.bytes_in, conversion.bytes_out)})")
+    if conversion.dictionary_bytes:
+        parts.append(f"dictionary {format_bytes(conversion.dictionary_bytes)}")
+    parts.append(f"{mib_per_s(conversion.bytes_in, conversion.seconds):,.1f} MiB/s")
+    if verified:
+        parts.append("verified")
+    return f"{conversion.path}: " + ", ".join(parts)

@@ -1,0 +1,280 @@
+"""``demo``: convert real images, read them back in shuffled batches, and measure."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loaderx import Dataset, DictionaryError, MissingDependencyError
+from loaderx.commands.bits import first_different
+from loaderx.commands.conversion import Conversion, Settings, convert_source, verify
+from loaderx.commands.npy_files import NpyFiles
+from loaderx.commands.program import DONE, CommandError, MismatchError
+from loaderx.commands.sizes import count, format_bytes, format_ratio, mib_per_s, ratio
+from loaderx.store.options import Codec
+
+DESCRIPTION = """\
+Convert scikit-learn's handwritten digits (1,797 real images with their labels) to stores, read them back in shuffled
+batches, compare every batch with the arrays, and show sizes and speed. Takes some seconds and about 200 MiB of
+temporary disk space. Needs scikit-learn: pip install "loaderx[demo]"
+
+Exit code: 0 done, 1 a batch differs from the arrays, 2 an error, 130 interrupted.
+"""
+
+BATCH_SIZE = 256
+
+#: Bytes of the array that speed is measured on: far more than the processor's caches hold.
+SPEED_BYTES = 64 << 20
+
+#: Batches in a timed round, and rounds; every contender runs once in each round, so that all see the same machine.
+ROUND_BATCHES = 100
+ROUNDS = 7
+
+IMAGES_NPY, LABELS_NPY, IMAGES_STORE, LABELS_STORE = "images.npy", "labels.npy", "images.zr", "labels.zr"
+WRITTEN = {IMAGES_NPY, LABELS_NPY, IMAGES_STORE, LABELS_STORE}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "--dir",
+        metavar="DIR",
+        type=Path,
+        help="work in this folder, new or empty, and leave the arrays and stores there (default: a temporary one)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the demo from the first line to the last."""
+    say: Callable[[str], None] = (lambda _text: None) if options.json else print
+    images, labels = load_digits()
+    with work_folder(options.dir) as folder:
+        height, width = images.shape[1:]
+        say(f"{count(len(images), 'handwritten digit')} from scikit-learn: {height} x {width} pixels")
+        say("")
+        facts: dict[str, Any] = {"records": len(images)}
+        facts["sizes"] = convert_digits(folder, images, labels, say)
+        facts["batches_checked"] = check_batches(folder, images, labels, say)
+        facts["speed_mib_per_s"] = measure_speed(folder, images, say)
+        if options.dir is not None:
+            say(f"The arrays and stores are in {folder}.")
+    say(NEXT_STEPS)
+    if options.json:
+        print(json.dumps(facts))
+    return DONE
+
+
+NEXT_STEPS = """\
+Next, with your own array:
+
+    from loaderx import Dataset, write_dataset
+    write_dataset("images.zr", images)            # any array or memory map, a record for each item
+    dataset = Dataset("images.zr")
+    batch = dataset[[5, 3, 42]]                   # any records, in any order, as one array
+
+or from the shell:  python -m loaderx convert images.npy images.zr"""
+
+
+def load_digits() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Give the images, float64 (1797, 8, 8), and the labels, int64 (1797,).
+
+    Raises
+    ------
+    MissingDependencyError
+        If scikit-learn is not installed.
+    """
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise MissingDependencyError(
+            'the demo needs scikit-learn for its images: pip install "loaderx[demo]"',
+            package="scikit-learn",
+            extra="demo",
+        ) from error
+    digits = datasets.load_digits()
+    return digits.images, digits.target
+
+
+@contextmanager
+def work_folder(chosen: Path | None) -> Iterator[Path]:
+    """Give the folder to work in: the chosen one, or a temporary one that is removed afterwards.
+
+    Raises
+    ------
+    CommandError
+        If the chosen one holds anything but an earlier demo, so that nobody's files are overwritten.
+    """
+    if chosen is None:
+        with tempfile.TemporaryDirectory(prefix="loaderx-demo-") as name:
+            yield Path(name)
+        return
+    chosen.mkdir(parents=True, exist_ok=True)
+    others = sorted(entry.name for entry in chosen.iterdir() if entry.name not in WRITTEN)
+    if others:
+        raise CommandError(f"{chosen} holds other files ({others[0]}); give a folder that is new or empty")
+    yield chosen
+
+
+def convert_digits(
+    folder: Path, images: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], say: Callable[[str], None]
+) -> dict[str, dict[str, Any]]:
+    """Write the arrays as .npy, convert them, and show what each codec makes of the images.
+
+    Returns
+    -------
+    dict
+        By store or codec: bytes in and out, and their ratio.
+    """
+    say("1. Convert")
+    np.save(folder / IMAGES_NPY, images)
+    np.save(folder / LABELS_NPY, labels)
+    sizes = {
+        "images": _convert(folder / IMAGES_NPY, folder / IMAGES_STORE, say),
+        "labels": _convert(folder / LABELS_NPY, folder / LABELS_STORE, say),
+    }
+    others: tuple[Codec, ...] = ("raw", "zstd_dict")
+    with tempfile.TemporaryDirectory(prefix="codecs-", dir=folder) as name:
+        for codec in others:
+            try:
+                sizes[f"images, {codec}"] = _convert(
+                    folder / IMAGES_NPY, Path(name, f"{codec}.zr"), say, codec
+                )
+            except DictionaryError as error:
+                say(f"   {codec}: {error}")
+    say("")
+    return {what: _size_facts(conversion) for what, conversion in sizes.items()}
+
+
+def check_batches(
+    folder: Path, images: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], say: Callable[[str], None]
+) -> int:
+    """Read every record once in shuffled batches and compare each batch with the arrays.
+
+    Returns
+    -------
+    int
+        Number of batches.
+
+    Raises
+    ------
+    MismatchError
+        Names the first record that differs.
+    """
+    say("2. Read shuffled batches and compare them with the arrays")
+    order = np.random.default_rng(0).permutation(len(images))
+    batches = [order[start : start + BATCH_SIZE] for start in range(0, len(order), BATCH_SIZE)]
+    with Dataset(folder / IMAGES_STORE) as image_records, Dataset(folder / LABELS_STORE) as label_records:
+        for batch in batches:
+            for records, array in ((image_records, images), (label_records, labels)):
+                difference = first_different(records[batch], array[batch])
+                if difference is not None:
+                    raise MismatchError(
+                        f"{records.path}: record {batch[difference]} is not the same as in the array"
+                    )
+    say(f"   {len(batches)} batches of up to {BATCH_SIZE} images and labels, every bit the same")
+    say("")
+    return len(batches)
+
+
+def measure_speed(folder: Path, images: np.ndarray[Any, Any], say: Callable[[str], None]) -> dict[str, float]:
+    """Time random batches of the digits repeated to `SPEED_BYTES`, beside a memory-mapped .npy.
+
+    Returns
+    -------
+    dict
+        MiB/s by contender, the median of the rounds.
+    """
+    repeats = -(-SPEED_BYTES // images.nbytes)
+    many = np.tile(images, (repeats, 1, 1))[: SPEED_BYTES // images[0].nbytes]
+    say(
+        f"3. Speed: the digits repeated to {format_bytes(many.nbytes)}, random batches of {BATCH_SIZE} records"
+    )
+    with tempfile.TemporaryDirectory(prefix="speed-", dir=folder) as name:
+        array_path = Path(name, "many.npy")
+        np.save(array_path, many)
+        codecs: tuple[Codec, ...] = ("raw", "zstd")
+        for codec in codecs:
+            convert_source(NpyFiles([array_path]), Path(name, f"{codec}.zr"), Settings(codec=codec))
+        mapped = np.load(array_path, mmap_mode="r", allow_pickle=False)
+        with Dataset(Path(name, "raw.zr")) as raw, Dataset(Path(name, "zstd.zr")) as zstd:
+            speeds = time_gathers(
+                {
+                    "numpy memory map": mapped.__getitem__,
+                    "loaderx raw": raw.__getitems__,
+                    "loaderx zstd": zstd.__getitems__,
+                },
+                num_records=len(many),
+                batch_bytes=BATCH_SIZE * many[0].nbytes,
+            )
+    for contender, speed in speeds.items():
+        say(f"   {contender:<17} {speed:>9,.0f} MiB/s   {speed / speeds['numpy memory map']:.2f}x")
+    say("")
+    return speeds
+
+
+def time_gathers(
+    gathers: dict[str, Callable[[np.ndarray[Any, Any]], Any]], *, num_records: int, batch_bytes: int
+) -> dict[str, float]:
+    """Time gathers of random batches in turn.
+
+    Parameters
+    ----------
+    gathers : dict of str to callable
+        Each takes the indices of a batch.
+    num_records : int
+        Indices are drawn below it.
+    batch_bytes : int
+        Bytes of a batch.
+
+    Returns
+    -------
+    dict
+        MiB/s of each, the median of the rounds after one that warms up.
+    """
+    generator = np.random.default_rng(1)
+    rates: dict[str, list[float]] = {name: [] for name in gathers}
+    for _ in range(1 + ROUNDS):
+        batches = generator.integers(num_records, size=(ROUND_BATCHES, BATCH_SIZE))
+        for name, gather in gathers.items():
+            started = time.perf_counter()
+            for batch in batches:
+                gather(batch)
+            rates[name].append(mib_per_s(ROUND_BATCHES * batch_bytes, time.perf_counter() - started))
+    return {name: float(np.median(values[1:])) for name, values in rates.items()}
+
+
+def _convert(
+    array_path: Path, store_path: Path, say: Callable[[str], None], codec: Codec | None = None
+) -> Conversion:
+    source = NpyFiles([array_path])
+    conversion = convert_source(source, store_path, Settings(codec=codec, force=True))
+    verify(source, conversion)
+    what = f"{array_path.name} -> {store_path.name}"
+    size = f"{format_bytes(conversion.bytes_in):>9} -> {format_bytes(conversion.bytes_out):>9}"
+    extra = (
+        f" + {format_bytes(conversion.dictionary_bytes)} dictionary" if conversion.dictionary_bytes else ""
+    )
+    say(
+        f"   {what:<26} {conversion.codec:<9} {size}  "
+        f"{format_ratio(conversion.bytes_in, conversion.bytes_out)}{extra}"
+    )
+    return conversion
+
+
+def _size_facts(conversion: Conversion) -> dict[str, Any]:
+    return {
+        "codec": conversion.codec,
+        "bytes_in": conversion.bytes_in,
+        "bytes_out": conversion.bytes_out,
+        "dictionary_bytes": conversion.dictionary_bytes,
+        "ratio": ratio(conversion.bytes_in, conversion.bytes_out),
+    }

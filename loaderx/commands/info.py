@@ -1,0 +1,105 @@
+"""``info``: what a store holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from loaderx import NotAStoreError, Zrecord
+from loaderx.arrays.schema import read_schema
+from loaderx.commands.program import DONE, CommandError
+from loaderx.commands.sizes import count, format_bytes, format_ratio, ratio
+from loaderx.store.format import META
+
+DESCRIPTION = """\
+Say what a store holds. Nothing is changed, and permission to read is enough.
+
+Stored bytes are those of the records as they lie on disk, logical bytes those of the records as they are read.
+Reclaimable bytes belong to deleted records until the store is compacted.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("path", metavar="PATH", type=Path, help="the store")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the facts about a store."""
+    try:
+        facts = describe_store(options.path)
+    except NotAStoreError as error:
+        inside = find_stores(options.path)
+        if not inside:
+            raise
+        raise CommandError(f"{error}; it holds the stores {', '.join(inside)}") from error
+    print(json.dumps(facts) if options.json else "\n".join(_lines(facts)))
+    return DONE
+
+
+def describe_store(path: Path) -> dict[str, Any]:
+    """Collect the facts about a store.
+
+    Parameters
+    ----------
+    path : Path
+        The store.
+
+    Returns
+    -------
+    dict
+        ``path``, ``kind`` (``"fixed"``, ``"ragged"`` or ``"bytes"``), ``records``, ``dtype``, ``shape`` (of a record;
+        of a row in a ragged store) and ``codec`` (all three None for bytes), ``codecs`` (records by codec),
+        ``logical_bytes``, ``stored_bytes``, ``ratio``, ``reclaimable_bytes``, ``dictionary_bytes`` and ``chunks``.
+
+    Raises
+    ------
+    NotAStoreError
+        If there is no store at `path`.
+    """
+    with Zrecord(path, mode="r") as store:
+        stats = store.stats()
+    schema = read_schema(path) if (path / "schema.json").exists() else None
+    return {
+        "path": str(path),
+        "kind": schema.kind if schema else "bytes",
+        "records": stats["records"],
+        "dtype": str(schema.dtype) if schema else None,
+        "shape": list(schema.shape) if schema else None,
+        "codec": schema.codec if schema else None,
+        "codecs": stats["codecs"],
+        "logical_bytes": stats["logical_bytes"],
+        "stored_bytes": stats["live_bytes"],
+        "ratio": ratio(stats["logical_bytes"], stats["live_bytes"]),
+        "reclaimable_bytes": stats["reclaimable"],
+        "dictionary_bytes": stats["dictionary_bytes"],
+        "chunks": sum(1 for entry in path.iterdir() if re.fullmatch(r"[0-9]+\.zr", entry.name)),
+    }
+
+
+def find_stores(folder: Path) -> list[str]:
+    """List the names of the stores in a folder, as `convert` makes them of a .npz file."""
+    return sorted(meta.parent.name for meta in folder.glob(f"*/{META}"))
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    rows = [("kind", facts["kind"]), ("records", f"{facts['records']:,}")]
+    if facts["dtype"] is not None:
+        label = "row shape" if facts["kind"] == "ragged" else "shape"
+        rows += [("dtype", facts["dtype"]), (label, str(tuple(facts["shape"])))]
+    used = [f"{name} {number:,}" for name, number in facts["codecs"].items()]
+    rows += [
+        ("codecs", ", ".join(used) or "none yet"),
+        ("logical bytes", f"{facts['logical_bytes']:,} ({format_bytes(facts['logical_bytes'])})"),
+        ("stored bytes", f"{facts['stored_bytes']:,} ({format_bytes(facts['stored_bytes'])})"),
+        ("ratio", format_ratio(facts["logical_bytes"], facts["stored_bytes"])),
+        ("reclaimable", format_bytes(facts["reclaimable_bytes"])),
+        ("dictionary", format_bytes(facts["dictionary_bytes"]) if facts["dictionary_bytes"] else "none"),
+        ("chunks", count(facts["chunks"], "file")),
+    ]
+    width = max(len(label) for label, _ in rows)
+    return [facts["path"], *(f"  {label:<{width}}  {text}" for label, text in rows)]

@@ -1,0 +1,246 @@
+"""How every command runs: its parser, one line for an error, exit codes, signals and closed pipes.
+
+Exit codes: 0 done, 1 the data is not what it should be, 2 wrong usage or an error with files, 128 + n ended by
+signal n (130 for Ctrl-C, 143 for a plain ``kill``, 141 when the reader of the output went away), and 70 for a
+fault in loaderx itself, which is the only case that shows a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn, Protocol, cast
+
+from loaderx.errors import LoaderxError
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+DONE = 0
+MISMATCH = 1
+FAILED = 2
+BUG = 70
+READER_GONE = 128 + signal.SIGPIPE
+
+#: Signals that end a command as Ctrl-C does: what is half written is removed first.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+#: A second Ctrl-C this soon after the first is ignored, so that it cannot stop the clean-up.
+CLEANUP_GRACE_S = 2.0
+
+
+class CommandError(Exception):
+    """A condition the user can put right: printed as one line, exit code 2."""
+
+
+class MismatchError(Exception):
+    """Data read back is not the data that was written: printed as one line, exit code 1."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A stop signal arrived. A KeyboardInterrupt, so that all clean-up for Ctrl-C serves it too.
+
+    Parameters
+    ----------
+    signal_number : int
+        The signal.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal_number)
+        self.signal_number = signal_number
+
+
+class Command(Protocol):
+    """What a command module offers."""
+
+    DESCRIPTION: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Do the work and return the exit code."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, without the usage text before it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the parser's message as a `CommandError`."""
+        raise CommandError(f"{message} (see {self.prog} --help)")
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help; unlike argparse's own, say when it cannot be written."""
+        print(self.format_help(), end="", file=file)
+
+
+def run_command(name: str, argv: Sequence[str], prog: str) -> int:
+    """Parse the arguments of one command and run it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the module in `loaderx.commands`.
+    argv : sequence of str
+        The arguments after the command's name.
+    prog : str
+        How the user called it, for the usage text.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+
+    def action() -> int:
+        command = cast(Command, importlib.import_module(f"loaderx.commands.{name}"))
+        parser = Parser(
+            prog=prog,
+            description=command.DESCRIPTION,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        command.add_arguments(parser)
+        return command.run(parser.parse_args(argv))
+
+    return guard(f"loaderx {name}", action)
+
+
+def guard(prefix: str, action: Callable[[], int]) -> int:
+    """Run `action`; turn what goes wrong into one line on stderr and an exit code.
+
+    Parameters
+    ----------
+    prefix : str
+        Start of the line, such as ``loaderx convert``.
+    action : callable
+        Does the work and returns an exit code.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    try:
+        with _stop_signals():
+            return _run_and_flush(action)
+    except BrokenPipeError:
+        _forget_stdout()
+        return READER_GONE
+    except Stopped as stop:
+        _complain(prefix, "interrupted" if stop.signal_number == signal.SIGINT else "terminated")
+        return 128 + stop.signal_number
+    except KeyboardInterrupt:
+        _complain(prefix, "interrupted")
+        return 128 + signal.SIGINT
+    except MismatchError as error:
+        _complain(prefix, str(error))
+        return MISMATCH
+    except (CommandError, LoaderxError) as error:
+        _complain(prefix, str(error) or type(error).__name__)
+        return FAILED
+    except OSError as error:
+        _complain(prefix, describe_os_error(error))
+        _forget_stdout_if_it_fails()
+        return FAILED
+    except MemoryError as error:
+        _complain(prefix, f"out of memory: {error}" if str(error) else "out of memory")
+        return FAILED
+    except Exception:
+        traceback.print_exc()
+        _complain(prefix, "this is a fault in loaderx; please report it with the lines above")
+        return BUG
+
+
+def describe_os_error(error: OSError) -> str:
+    """Say what an error of the operating system was, the file first.
+
+    >>> describe_os_error(FileNotFoundError(2, "No such file or directory", "a.npy"))
+    'a.npy: No such file or directory'
+    """
+    if error.strerror is None:
+        return str(error) or type(error).__name__
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    return ": ".join([" -> ".join(names), error.strerror] if names else [error.strerror])
+
+
+def one_line(text: str) -> str:
+    """Put a message on one line, whatever it quotes.
+
+    >>> one_line("bad header\\n  in file")
+    'bad header in file'
+    """
+    return " ".join(text.split())
+
+
+def _complain(prefix: str, message: str) -> None:
+    with contextlib.suppress(OSError):  # where nobody reads stderr either, the exit code still tells
+        print(f"{prefix}: {one_line(message)}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[None]:
+    """Raise `Stopped` for the stop signals within the block.
+
+    A signal that is ignored (``nohup``, a background job of a shell script) stays ignored, and a handler that the
+    embedding program set stays in place.
+    """
+    stopped_at: float | None = None
+
+    def stop(signal_number: int, _frame: FrameType | None) -> None:
+        nonlocal stopped_at
+        now = time.monotonic()
+        if stopped_at is not None and now - stopped_at < CLEANUP_GRACE_S:
+            return
+        stopped_at = now
+        raise Stopped(signal_number)
+
+    replaced = {}
+    try:
+        for signal_number in STOP_SIGNALS:
+            current = signal.getsignal(signal_number)
+            if current in (signal.SIG_DFL, signal.default_int_handler):
+                try:
+                    signal.signal(signal_number, stop)
+                except ValueError:  # not the main thread: its signals are not ours to handle
+                    break
+                replaced[signal_number] = current
+        yield
+    finally:
+        for signal_number, previous in replaced.items():
+            signal.signal(signal_number, previous)
+
+
+def _run_and_flush(action: Callable[[], int]) -> int:
+    try:
+        exit_code = action()
+    except SystemExit as stop:  # argparse, after --help
+        exit_code = stop.code if isinstance(stop.code, int) else DONE
+    sys.stdout.flush()
+    return exit_code
+
+
+def _forget_stdout_if_it_fails() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _forget_stdout()
+
+
+def _forget_stdout() -> None:
+    """Point stdout at the null device, so that the interpreter's flush at exit does not complain again."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    except (OSError, ValueError):
+        pass  # stdout is not a file here (a test's or a notebook's replacement)

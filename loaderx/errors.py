@@ -1,0 +1,325 @@
+"""Every exception loaderx raises, in one place.
+
+::
+
+    LoaderxError
+    ├── ZrecordError (RuntimeError)            .code        everything a store raises
+    │   ├── StoreMemoryError (MemoryError)       -1         memory ran out
+    │   ├── StoreIOError (OSError)               -2         the operating system refused a read or a write
+    │   ├── ClosedError                          -2         the handle was closed
+    │   ├── RecordIndexError (IndexError)        -3         an index no record has
+    │   ├── RecordTooLargeError (ValueError)     -4         a record over the format's limit
+    │   ├── StoreFullError                       -5         no room for another record
+    │   ├── DestinationError (ValueError)        -6         a buffer too small, strided, read-only or overlapping
+    │   ├── CorruptRecordError                   -7         stored bytes that contradict themselves
+    │   ├── DictionaryError (ValueError)         -9 or -7   training failed, or the dictionary is missing
+    │   ├── NotAStoreError (FileNotFoundError)   -8         no store at this path
+    │   └── FormatVersionError                   -8         a store of a version this release cannot read
+    ├── SchemaError (ValueError)                            schema.json, or an array that does not fit it
+    ├── OptionError (ValueError)                            an argument outside its range
+    └── MissingDependencyError (ImportError)                an optional package that is not installed
+
+Every exception carries its facts as attributes and says, in one message, what happened, what was got and what was
+expected, where (store, record, byte), and what to do. All of them pickle, attributes included.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+__all__ = [
+    "ClosedError",
+    "CorruptRecordError",
+    "DestinationError",
+    "DictionaryError",
+    "FormatVersionError",
+    "LoaderxError",
+    "MissingDependencyError",
+    "NotAStoreError",
+    "OptionError",
+    "RecordIndexError",
+    "RecordTooLargeError",
+    "SchemaError",
+    "StoreFullError",
+    "StoreIOError",
+    "StoreMemoryError",
+    "ZrecordError",
+]
+
+
+def _rebuild(cls: type[LoaderxError], message: str, attributes: dict[str, Any]) -> LoaderxError:
+    return cls(message, **attributes)
+
+
+class LoaderxError(Exception):
+    """Base of every exception loaderx raises.
+
+    Parameters
+    ----------
+    message : str
+        The whole message.
+    **attributes
+        The facts behind it. Each class lists the names it takes in `attribute_names`; one that is not given is None.
+    """
+
+    attribute_names: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, message: str, **attributes: Any) -> None:
+        unknown = attributes.keys() - set(self.attribute_names)
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no attribute {', '.join(sorted(unknown))}")
+        for name in self.attribute_names:
+            setattr(self, name, attributes.get(name))
+        self.message = message
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        # OSError and KeyError have their own idea of str(); a user sees our message whatever the other base is.
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception pickles by `args`, and OSError rewrites those, so that attributes would be lost or doubled.
+        attributes = {name: getattr(self, name) for name in self.attribute_names}
+        return _rebuild, (type(self), self.message, attributes)
+
+
+class ZrecordError(LoaderxError, RuntimeError):
+    """Base of everything a store raises.
+
+    Parameters
+    ----------
+    message : str or int
+        The message, or one of loaderx 0.7.3's codes (-1 to -9), which gives that code's general message.
+
+    Attributes
+    ----------
+    code : int
+        loaderx 0.7.3's number for this kind of failure.
+    """
+
+    code: int = 0
+    attribute_names: ClassVar[tuple[str, ...]] = ("store",)
+    store: Path | None
+
+    def __init__(self, message: str | int, **attributes: Any) -> None:
+        if isinstance(message, int):
+            # Set only when it differs from the class's own, so that `raise ZrecordError(-3)` stays what it was.
+            self.code = message
+            message = _CODE_MESSAGES.get(message, f"unknown zrecord error {message}")
+        super().__init__(message, **attributes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rebuild, arguments = super().__reduce__()
+        return rebuild, arguments, {"code": self.code}
+
+
+class StoreMemoryError(ZrecordError, MemoryError):
+    """Memory for a batch or for a compression context ran out."""
+
+    code = -1
+
+
+class StoreIOError(ZrecordError, OSError):
+    """The operating system refused to read or write a file of a store.
+
+    Attributes
+    ----------
+    store : pathlib.Path
+    path : pathlib.Path
+        The file.
+    errno : int or None
+        The system's number for it, as in `OSError`.
+    """
+
+    code = -2
+    attribute_names = ("store", "path", "errno")
+    path: Path | None
+
+
+class ClosedError(ZrecordError):
+    """The handle was closed before this call."""
+
+    code = -2
+
+
+class RecordIndexError(ZrecordError, IndexError):
+    """An index that no record of the store has.
+
+    Attributes
+    ----------
+    store : pathlib.Path or None
+    index : int or None
+        The index as it was given.
+    position : int or None
+        Its place in the batch.
+    length : int or None
+        Number of records in the store.
+    """
+
+    code = -3
+    attribute_names = ("store", "index", "position", "length")
+    index: int | None
+    position: int | None
+    length: int | None
+
+
+class RecordTooLargeError(ZrecordError, ValueError):
+    """A record over the largest size the store's format version holds.
+
+    Attributes
+    ----------
+    store : pathlib.Path
+    position : int or None
+        Its place in the batch.
+    record_bytes, limit_bytes : int
+    """
+
+    code = -4
+    attribute_names = ("store", "position", "record_bytes", "limit_bytes")
+    position: int | None
+    record_bytes: int
+    limit_bytes: int
+
+
+class StoreFullError(ZrecordError):
+    """The store's format version has no room for another record.
+
+    Attributes
+    ----------
+    store : pathlib.Path
+    length : int
+        Number of records in the store.
+    requested : int
+        Number of records that were to be appended.
+    limit : int
+    """
+
+    code = -5
+    attribute_names = ("store", "length", "requested", "limit")
+    length: int
+    requested: int
+    limit: int
+
+
+class DestinationError(ZrecordError, ValueError):
+    """A buffer that is too small, not contiguous, read-only, or whose parts overlap.
+
+    Attributes
+    ----------
+    store : pathlib.Path
+    position : int or None
+        The place in the batch that does not fit, where one is to blame.
+    needed_bytes, given_bytes : int or None
+    """
+
+    code = -6
+    attribute_names = ("store", "position", "needed_bytes", "given_bytes")
+    position: int | None
+    needed_bytes: int | None
+    given_bytes: int | None
+
+
+class CorruptRecordError(ZrecordError):
+    """Stored bytes that contradict themselves: damaged, cut off, or not written by a Zrecord writer.
+
+    Attributes
+    ----------
+    store : pathlib.Path
+    record : int or None
+        The record's index.
+    chunk : int or None
+        Number of the chunk file its table entry names.
+    byte_offset : int or None
+        Where in that file its table entry says it begins.
+    """
+
+    code = -7
+    attribute_names = ("store", "record", "chunk", "byte_offset")
+    record: int | None
+    chunk: int | None
+    byte_offset: int | None
+
+
+class DictionaryError(ZrecordError, ValueError):
+    """Training a dictionary failed (code -9), or the one a record needs is missing (code -7)."""
+
+    code = -9
+
+
+class NotAStoreError(ZrecordError, FileNotFoundError):
+    """There is no store at this path."""
+
+    code = -8
+
+
+class FormatVersionError(ZrecordError):
+    """A store of a format version this release cannot read.
+
+    Attributes
+    ----------
+    store : pathlib.Path
+    version : int
+        The version in the store's header.
+    """
+
+    code = -8
+    attribute_names = ("store", "version")
+    version: int
+
+
+class SchemaError(LoaderxError, ValueError):
+    """`schema.json` is missing, wrong, or does not fit the array or the records.
+
+    Attributes
+    ----------
+    path : pathlib.Path or None
+        The dataset.
+    """
+
+    attribute_names = ("path",)
+    path: Path | None
+
+
+class OptionError(LoaderxError, ValueError):
+    """An argument outside its range.
+
+    Attributes
+    ----------
+    option : str
+        The argument's name.
+    value : object
+        What was given.
+    """
+
+    attribute_names = ("option", "value")
+    option: str
+    value: object
+
+
+class MissingDependencyError(LoaderxError, ImportError):
+    """An optional package that is not installed.
+
+    Attributes
+    ----------
+    package : str
+    extra : str
+        The extra of loaderx that installs it.
+    """
+
+    attribute_names = ("package", "extra")
+    package: str
+    extra: str
+
+
+_CODE_MESSAGES = {
+    -1: "memory ran out",
+    -2: "a file of the store could not be read or written",
+    -3: "no record has this index",
+    -4: "the record is over the format's limit of 1,048,576 bytes",
+    -5: "the store has no room for another record",
+    -6: "the buffer does not fit the records",
+    -7: "the record's stored bytes are damaged",
+    -8: "not a Zrecord store of a known version",
+    -9: "a zstd dictionary could not be trained: too few samples, or too small ones",
+}

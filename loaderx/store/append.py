@@ -1,0 +1,327 @@
+"""Appending: compress, place, write; then one commit for everything that was added.
+
+The order on disk is data, table entries, tail, and last the length, one aligned write of four bytes. Until that write
+nothing that was there is touched, so an append that fails or is cut off is an append that never was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx._core.compress import CompressionDictionary, compress, compress_bound
+from loaderx.errors import DestinationError, OptionError, RecordTooLargeError, StoreFullError
+from loaderx.store import files
+from loaderx.store.buffers import as_indices, as_source
+from loaderx.store.format import (
+    CODECS,
+    LENGTH_AT,
+    MAX_CHUNKS,
+    MAX_RECORD_BYTES,
+    MAX_RECORDS,
+    META,
+    META_BYTES,
+    RECORD,
+    TAIL_AT,
+    chunk_name,
+    entry_at,
+)
+from loaderx.store.options import Codec
+from loaderx.store.snapshot import Header
+
+# Original bytes compressed before they are written: enough for a team to work on, little enough that the result is
+# still in cache when it is written, and that a batch of any size needs this much memory and no more.
+_BLOCK_BYTES = 4 << 20
+
+
+class Appender:
+    """One append in progress: any number of `add`, then `commit`; or `abort`, which leaves the store as it was.
+
+    As a context manager it aborts what was not committed.
+
+    Parameters
+    ----------
+    store : pathlib.Path
+    header : Header
+        As it is in the file now. The caller keeps every other change away until the end.
+    threads : int
+        The most threads to compress with.
+    chunk_bytes : int
+        Where a chunk ends.
+
+    Notes
+    -----
+    Not for several threads at once.
+    """
+
+    def __init__(self, store: Path, header: Header, threads: int, chunk_bytes: int) -> None:
+        self._store = store
+        self._old = header
+        self._tail_chunk = header.tail_chunk
+        self._tail_offset = header.tail_offset
+        self._length = header.length
+        self._threads = threads
+        self._chunk_bytes = chunk_bytes
+        self._created: list[Path] = []
+        self._scratch = np.empty(0, np.uint8)
+        self._committed = False
+        self._open = contextlib.ExitStack()
+        with files.errors_named(store, "open it for writing"):
+            self._meta = self._open.enter_context(files.opened(files.open_for_change(store / META)))
+            chunk = files.open_for_change(store / chunk_name(header.tail_chunk))
+            self._old_chunk = self._chunk = self._open.enter_context(files.opened(chunk))
+            self._old_chunk_bytes = os.fstat(chunk).st_size
+
+    def __enter__(self) -> Appender:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if not self._committed:
+                self.abort()
+        finally:
+            self._open.close()
+
+    @property
+    def n_added(self) -> int:
+        """Number of records added so far."""
+        return self._length - self._old.length
+
+    def add(
+        self,
+        source: memoryview,
+        starts: npt.NDArray[np.int64],
+        lens: npt.NDArray[np.uint32],
+        codec: str,
+        level: int,
+        dictionary: CompressionDictionary | None,
+    ) -> None:
+        """Write records behind the tail, invisible until `commit`.
+
+        Parameters
+        ----------
+        source : memoryview of bytes
+            Not kept.
+        starts : ndarray of int64, shape (n,)
+            First byte of each record in `source`, which holds all of each.
+        lens : ndarray of uint32, shape (n,)
+            Length of each in bytes, none over the format's limit.
+        codec : str
+        level : int
+        dictionary : CompressionDictionary or None
+            Needed for codec "zstd_dict".
+
+        Raises
+        ------
+        StoreFullError, StoreIOError
+        """
+        if self._length + len(lens) > MAX_RECORDS:
+            self._full(len(lens), f"{MAX_RECORDS} records")
+        ends = np.cumsum(lens, dtype=np.int64)
+        first = 0
+        while first < len(lens):
+            done = int(ends[first - 1]) if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, done + _BLOCK_BYTES, side="right")))
+            self._add_block(source, starts[first:last], lens[first:last], CODECS[codec], level, dictionary)
+            first = last
+
+    def commit(self) -> int:
+        """Make everything that was added visible, and return the index of its first record."""
+        if self.n_added:
+            with files.errors_named(self._store, "commit the new records", "the store is as it was before"):
+                files.write_at(self._meta, struct.pack("<HI", self._tail_chunk, self._tail_offset), TAIL_AT)
+                files.write_at(self._meta, struct.pack("<I", self._length), LENGTH_AT)
+        self._committed = True
+        return self._old.length
+
+    def abort(self) -> None:
+        """Take back everything that was added, as far as the system lets it; what stays is beyond every record."""
+        old = self._old
+        with contextlib.suppress(OSError):
+            if self._created or self._tail_offset != old.tail_offset:
+                # To the tail and back, so that the blocks are freed also where the file was longer than its records.
+                files.set_size(self._old_chunk, min(old.tail_offset, self._old_chunk_bytes))
+                files.set_size(self._old_chunk, self._old_chunk_bytes)
+        for path in self._created:
+            with contextlib.suppress(OSError):
+                files.unlink(path)
+        with contextlib.suppress(OSError):
+            # A commit that failed may have moved the tail already; that loses no record, only room.
+            files.write_at(self._meta, struct.pack("<HI", old.tail_chunk, old.tail_offset), TAIL_AT)
+
+    def _full(self, requested: int, limit: str) -> None:
+        raise StoreFullError(
+            f"{self._store}: no room for {requested} more records behind the {self._length} it holds: a store of "
+            f"format version 3 ends at {limit}. Begin another store",
+            store=self._store,
+            length=self._length,
+            requested=requested,
+            limit=MAX_RECORDS,
+        )
+
+    def _add_block(
+        self,
+        source: memoryview,
+        starts: npt.NDArray[np.int64],
+        lens: npt.NDArray[np.uint32],
+        codec: int,
+        level: int,
+        dictionary: CompressionDictionary | None,
+    ) -> None:
+        n = len(lens)
+        if codec == CODECS["raw"] and np.array_equal(starts[1:], starts[:-1] + lens[:-1]):
+            stored = source[int(starts[0]) : int(starts[-1]) + int(lens[-1])]
+            phys, codecs = lens, np.zeros(n, np.uint8)
+        else:
+            phys, codecs = np.empty(n, np.uint32), np.empty(n, np.uint8)
+            needed = compress_bound(lens)
+            if len(self._scratch) < needed:
+                self._scratch = np.empty(needed, np.uint8)
+            n_bytes = compress(
+                source, starts, lens, self._scratch, phys, codecs, codec, level, dictionary, self._threads
+            )
+            stored = self._scratch.data[:n_bytes]
+        entries = np.zeros(n, RECORD)
+        entries["phys_length"] = phys
+        entries["logic_length"] = lens
+        entries["codec"] = codecs
+        with files.errors_named(self._store, "write new records", "the store is as it was before"):
+            self._place(stored, phys, entries)
+            if self._length == self._old.length and os.fstat(self._meta).st_size < META_BYTES:
+                files.set_size(self._meta, META_BYTES)
+            files.write_at(self._meta, entries.view(np.uint8).data, entry_at(self._length))
+        self._length += n
+
+    def _place(self, stored: memoryview, phys: npt.NDArray[np.uint32], entries: npt.NDArray[np.void]) -> None:
+        """Write stored bytes behind the tail, chunk by chunk, and note in the entries where each record went."""
+        first = 0
+        first_byte = 0
+        while first < len(phys):
+            ends = self._tail_offset + np.cumsum(phys[first:], dtype=np.int64)
+            fitting = int(np.searchsorted(ends, self._chunk_bytes, side="left"))
+            if fitting == 0:
+                self._begin_chunk(len(phys))
+                continue
+            entries["chunk_id"][first : first + fitting] = self._tail_chunk
+            entries["offset"][first : first + fitting] = ends[:fitting] - phys[first : first + fitting]
+            n_bytes = int(ends[fitting - 1]) - self._tail_offset
+            if n_bytes:
+                files.write_at(self._chunk, stored[first_byte : first_byte + n_bytes], self._tail_offset)
+            self._tail_offset += n_bytes
+            first += fitting
+            first_byte += n_bytes
+
+    def _begin_chunk(self, requested: int) -> None:
+        if self._tail_chunk + 1 >= MAX_CHUNKS:
+            self._full(requested, f"{MAX_CHUNKS} chunks")
+        path = self._store / chunk_name(self._tail_chunk + 1)
+        with contextlib.suppress(FileNotFoundError):
+            files.unlink(path)  # left behind by an append that was killed: no record is in it
+        self._chunk = self._open.enter_context(files.opened(files.create(path)))
+        self._created.append(path)
+        self._tail_chunk += 1
+        self._tail_offset = 0
+
+
+class Append:
+    """One append to a `Zrecord` in any number of parts (`Zrecord.appending`).
+
+    Parameters
+    ----------
+    store : pathlib.Path
+        Named in errors.
+    appender : Appender
+    compressor : callable
+        Returns codec, level and dictionary for a codec's name or None.
+
+    Attributes
+    ----------
+    first : int
+        Index of the first record; set when the append is committed.
+    """
+
+    first: int
+
+    def __init__(
+        self,
+        store: Path,
+        appender: Appender,
+        compressor: Callable[[Codec | None], tuple[Codec, int, CompressionDictionary | None]],
+    ) -> None:
+        self._store = store
+        self._appender = appender
+        self._compressor = compressor
+
+    def add(self, src: Any, n: int, item_len: int, codec: Codec | None = None) -> None:
+        """Add equally long records (`Zrecord.append`)."""
+        if n < 0 or item_len < 0:
+            raise OptionError(
+                f"n is {n} and item_len {item_len}: neither may be negative",
+                option="n" if n < 0 else "item_len",
+                value=min(n, item_len),
+            )
+        source = as_source(src)
+        if n * item_len > source.nbytes:
+            raise DestinationError(
+                f"{self._store}: the source has {source.nbytes} bytes, and {n} records of {item_len} need "
+                f"{n * item_len}",
+                store=self._store,
+                needed_bytes=n * item_len,
+                given_bytes=source.nbytes,
+            )
+        if n:
+            _check_record_bytes(self._store, 0, item_len)
+        starts = np.arange(n, dtype=np.int64) * item_len
+        self._appender.add(source, starts, np.full(n, item_len, np.uint32), *self._compressor(codec))
+
+    def add_var(
+        self, src: Any, offsets: npt.ArrayLike, lens: npt.ArrayLike, codec: Codec | None = None
+    ) -> None:
+        """Add records of any lengths (`Zrecord.append_var`)."""
+        source = as_source(src)
+        sizes = np.ascontiguousarray(as_indices(self._store, lens), np.int64)
+        starts = np.ascontiguousarray(as_indices(self._store, offsets)[: len(sizes)], np.int64)
+        if len(starts) < len(sizes):
+            raise DestinationError(
+                f"{self._store}: {len(sizes)} lengths need as many offsets, not {len(starts)}",
+                store=self._store,
+            )
+        outside = np.flatnonzero(
+            (starts < 0) | (sizes < 0) | (sizes > source.nbytes) | (starts > source.nbytes - sizes)
+        )
+        if len(outside):
+            at = int(outside[0])
+            raise DestinationError(
+                f"{self._store}: record {at} of the batch begins at byte {starts[at]} with length {sizes[at]}, and the "
+                f"source has {source.nbytes} bytes",
+                store=self._store,
+                position=at,
+                needed_bytes=int(starts[at]) + int(sizes[at]),
+                given_bytes=source.nbytes,
+            )
+        if len(sizes):
+            largest = int(np.argmax(sizes))
+            _check_record_bytes(self._store, largest, int(sizes[largest]))
+        self._appender.add(source, starts, sizes.astype(np.uint32), *self._compressor(codec))
+
+
+def _check_record_bytes(store: Path, position: int, record_bytes: int) -> None:
+    if record_bytes > MAX_RECORD_BYTES:
+        raise RecordTooLargeError(
+            f"{store}: the record at position {position} of the batch has {record_bytes} bytes, and a store of format "
+            f"version 3 takes at most {MAX_RECORD_BYTES}: split it",
+            store=store,
+            position=position,
+            record_bytes=record_bytes,
+            limit_bytes=MAX_RECORD_BYTES,
+        )

@@ -1,0 +1,97 @@
+"""What callers hand in, made ready for the core: indices as int64 or uint64 arrays, memory as bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import DestinationError, RecordIndexError
+
+Indices: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.uint64]"
+
+_NATIVE = (np.dtype(np.int64), np.dtype(np.uint64))
+
+
+def as_indices(store: Path, idxs: Any) -> Indices:
+    """Return indices as a contiguous int64 or uint64 array of one dimension, uncopied where they are one already.
+
+    Parameters
+    ----------
+    store : pathlib.Path
+        Named in errors.
+    idxs : array_like of int, shape (n,)
+
+    Raises
+    ------
+    TypeError
+        Something else than integers (a boolean mask has no meaning for byte records).
+    RecordIndexError
+        Not one-dimensional, or an integer no store has room for.
+    """
+    if type(idxs) is np.ndarray and idxs.dtype in _NATIVE and idxs.ndim == 1 and idxs.flags.c_contiguous:
+        return idxs
+    try:
+        array = np.asarray(idxs)
+    except (ValueError, OverflowError) as error:
+        raise TypeError(f"indices must be a sequence of integers: {error}") from None
+    if array.size == 0 and not isinstance(idxs, np.ndarray):
+        array = array.astype(np.int64)  # an empty list has no type of its own; NumPy makes it float
+    if array.dtype == object and all(isinstance(index, int) for index in array.flat):
+        raise RecordIndexError(f"{store}: an index is beyond 64 bits", store=store)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"indices must be integers, not {array.dtype}")
+    if array.ndim != 1:
+        raise RecordIndexError(f"{store}: indices must have one dimension, not {array.ndim}", store=store)
+    if array.dtype == np.uint64:
+        return np.ascontiguousarray(array, np.uint64)
+    return np.ascontiguousarray(array, np.int64)
+
+
+def as_source(data: Any) -> memoryview:
+    """Return the bytes of a buffer, in C order; copied only where they do not lie so already.
+
+    Raises
+    ------
+    TypeError
+        It is not a buffer, or holds Python objects.
+    """
+    if isinstance(data, np.ndarray):
+        if data.dtype.hasobject:
+            raise TypeError("an array of Python objects has no bytes to store")
+        return np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+    view = memoryview(data)
+    if view.c_contiguous:
+        # cast() refuses a shape with a zero in it.
+        return view.cast("B") if view.nbytes else memoryview(b"")
+    return memoryview(view.tobytes())
+
+
+def as_destination(store: Path, dst: Any) -> memoryview:
+    """Return a writable view of the bytes of a destination.
+
+    Raises
+    ------
+    DestinationError
+        It is read-only or not C-contiguous.
+    TypeError
+        It is not a buffer, or holds Python objects.
+    """
+    if isinstance(dst, np.ndarray):
+        if dst.dtype.hasobject:
+            raise TypeError("an array of Python objects has no bytes to fill")
+        contiguous, writable = dst.flags.c_contiguous, dst.flags.writeable
+    else:
+        dst = memoryview(dst)
+        contiguous, writable = dst.c_contiguous, not dst.readonly
+    if not contiguous:
+        raise DestinationError(
+            f"{store}: the destination must be contiguous in C order, not strided", store=store
+        )
+    if not writable:
+        raise DestinationError(f"{store}: the destination is read-only", store=store)
+    if isinstance(dst, np.ndarray):
+        return dst.reshape(-1).view(np.uint8).data
+    return dst.cast("B") if dst.nbytes else memoryview(bytearray())

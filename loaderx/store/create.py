@@ -1,0 +1,78 @@
+"""Creating an empty store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from loaderx.errors import NotAStoreError
+from loaderx.store import files
+from loaderx.store.format import HEADER, MAGIC, META, META_BYTES, VERSION, chunk_name, is_store_file
+
+
+def create_store(store: Path) -> None:
+    """Create an empty store, with the directories above it, unless there is one.
+
+    Raises
+    ------
+    NotAStoreError
+        The directory holds files that are not a store's.
+    StoreIOError
+    """
+    with files.errors_named(store, "create it"):
+        _make_directories(store)
+        # Two processes may be here at once: the second finds the store of the first.
+        lock = files.hold_directory(store, wait=True)
+        assert lock is not None
+        with files.opened(lock):
+            if not (store / META).exists():
+                check_no_foreign_files(store)
+                make_empty(store)
+
+
+def make_empty(store: Path) -> None:
+    """Put the files of an empty store into a directory that nobody else changes.
+
+    `meta.zr` appears last and whole, so that a creation that is cut off leaves nothing that opens as a store, and the
+    next one begins anew.
+    """
+    first_chunk = store / chunk_name(0)
+    if not first_chunk.exists():
+        os.close(files.create(first_chunk))
+    header = MAGIC + VERSION.to_bytes(2, "little")
+    files.write_new(store / META, header.ljust(HEADER.itemsize, b"\0"), META_BYTES)
+    files.sync_directory(store)
+
+
+def foreign_files(store: Path) -> list[str]:
+    """Return the names in a directory that no store has, sorted; what a cut-off creation left is not foreign."""
+    return sorted(
+        name
+        for name in os.listdir(store)
+        if not is_store_file(name) and not name.startswith(f".{META}.partial-")
+    )
+
+
+def check_no_foreign_files(store: Path) -> None:
+    """Raise `NotAStoreError` where a directory without a store holds anything else."""
+    found = foreign_files(store)
+    full = [name for name in os.listdir(store) if is_store_file(name) and os.path.getsize(store / name)]
+    if found or full:
+        raise NotAStoreError(
+            f"{store}: not a Zrecord store, and not empty: it holds {', '.join((found + full)[:3])} but no {META}. "
+            "Choose a directory of its own for the store",
+            store=store,
+        )
+
+
+def _make_directories(path: Path) -> None:
+    missing = []
+    while not path.exists():
+        missing.append(path)
+        path = path.parent
+    for path in reversed(missing):
+        try:
+            files.make_directory(path)
+        except FileExistsError:
+            if not path.is_dir():
+                raise

@@ -1,0 +1,245 @@
+"""The one door: every change to a file or a directory goes through this module.
+
+Nothing else in loaderx opens a file for writing, and nothing stores through a map. Each function is one operation that
+the system either does or refuses with an `OSError`; `observe` sees it before it happens, so that a test can record the
+order of operations, refuse one (a full disk), or stop the process there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from loaderx.errors import StoreIOError, ZrecordError
+
+#: Bytes to write. (`collections.abc.Buffer` is newer than the oldest Python served.)
+Bytes: TypeAlias = bytes | bytearray | memoryview
+
+#: Called as ``observe(operation, path_or_descriptor, *details)`` before each change. What it raises is raised.
+observe: Callable[..., None] | None = None
+
+
+def _announce(operation: str, *details: object) -> None:
+    if observe is not None:
+        observe(operation, *details)
+
+
+def create(path: Path) -> int:
+    """Create a file that must not exist yet, and return a descriptor that reads and writes it."""
+    _announce("create", path)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def open_for_change(path: Path) -> int:
+    """Open an existing file for reading and writing; changes nothing by itself."""
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+def write_at(descriptor: int, data: Bytes, offset: int) -> None:
+    """Write all of `data` at `offset`, however many calls the system takes for it."""
+    _announce("write", descriptor, data, offset)
+    view = memoryview(data).cast("B")
+    done = 0
+    while done < len(view):
+        done += os.pwrite(descriptor, view[done:], offset + done)
+
+
+def set_size(descriptor: int, n_bytes: int) -> None:
+    """Cut a file off, or lengthen it by a hole."""
+    _announce("truncate", descriptor, n_bytes)
+    os.ftruncate(descriptor, n_bytes)
+
+
+def sync(descriptor: int) -> None:
+    """Have everything written to a file reach the disk."""
+    _announce("fsync", descriptor)
+    os.fsync(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """Have the names in a directory reach the disk."""
+    _announce("fsync", path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Rename a file or a directory; an existing file or an empty directory at `target` is replaced."""
+    _announce("rename", source, target)
+    os.rename(source, target)
+
+
+def exchange(source: Path, target: Path) -> bool:
+    """Exchange the names of two files or directories at once; False where the system cannot, and nothing is changed."""
+    _announce("exchange", source, target)
+    renameat2 = getattr(
+        ctypes.CDLL(None, use_errno=True), "renameat2", None
+    )  # Linux with glibc 2.28 or newer
+    if renameat2 is None:
+        return False
+    at_cwd, exchange_names = -100, 2
+    if renameat2(at_cwd, os.fsencode(source), at_cwd, os.fsencode(target), exchange_names) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS):  # this file system or kernel has no such operation
+        return False
+    raise OSError(number, os.strerror(number), str(target))
+
+
+def unlink(path: Path) -> None:
+    """Remove a file."""
+    _announce("unlink", path)
+    os.unlink(path)
+
+
+def make_directory(path: Path) -> None:
+    """Make one directory."""
+    _announce("mkdir", path)
+    os.mkdir(path)
+
+
+def remove_directory(path: Path) -> None:
+    """Remove an empty directory."""
+    _announce("rmdir", path)
+    os.rmdir(path)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory and all below it, following no symbolic link."""
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(Path(entry.path))
+            else:
+                unlink(Path(entry.path))
+    remove_directory(path)
+
+
+def write_new(path: Path, data: Bytes, n_bytes: int | None = None) -> None:
+    """Write a whole file so that it appears under its name complete, or not at all.
+
+    Written beside as ``.NAME.partial-<process>``, made to reach the disk, and renamed; a file at `path` is replaced.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    data : bytes-like
+    n_bytes : int or None
+        Size of the file when it is larger than `data`: the rest is a hole.
+    """
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        unlink(partial)
+    with opened(create(partial)) as descriptor:
+        try:
+            if n_bytes is not None:
+                set_size(descriptor, n_bytes)
+            write_at(descriptor, data, 0)
+            sync(descriptor)
+            rename(partial, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                unlink(partial)
+            raise
+
+
+def hold_directory(path: Path, *, wait: bool) -> int | None:
+    """Lock a directory for this process and return the descriptor that holds the lock; closing it lets go.
+
+    Returns None where another holder has it and `wait` is False. On a file system without locks the descriptor holds
+    nothing. The lock dies with the process.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            os.close(descriptor)
+            raise
+    return descriptor
+
+
+@contextlib.contextmanager
+def opened(descriptor: int) -> Iterator[int]:
+    """Close a descriptor at the end of a block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def errors_named(store: Path, what: str, advice: str = "") -> Iterator[None]:
+    """Turn an `OSError` inside a block into a `StoreIOError` that says what could not be done to which store.
+
+    Parameters
+    ----------
+    store : pathlib.Path
+    what : str
+        What the block does, after "could not".
+    advice : str
+        What to do about it; for a full disk there is one already.
+    """
+    try:
+        yield
+    except ZrecordError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            advice = "free some space and try again"
+        elif error.errno == errno.EMFILE:
+            advice = (
+                "raise the limit on open files (ulimit -n): a store keeps one open for each of its chunks"
+            )
+        path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+        place = f" ({path})" if path is not None and path != store else ""
+        raise StoreIOError(
+            f"{store}: could not {what}: {error.strerror or error}{place}"
+            + (f"; {advice}" if advice else ""),
+            store=store,
+            path=path,
+            errno=error.errno,
+        ) from error
+
+
+def read_pieces(descriptors: list[int], pieces: list[tuple[int, int, int]]) -> bytearray:
+    """Return the bytes of pieces of files, one behind the other; fewer where a file ends.
+
+    Parameters
+    ----------
+    descriptors : list of int
+    pieces : list of (int, int, int)
+        Which descriptor, first byte, number of bytes.
+    """
+    data = bytearray(sum(n_bytes for _, _, n_bytes in pieces))
+    view = memoryview(data)
+    done = 0
+    for which, offset, n_bytes in pieces:
+        end = done + n_bytes
+        while done < end:
+            got = os.preadv(descriptors[which], [view[done:end]], offset + n_bytes - (end - done))
+            if got == 0:
+                return data[:done]
+            done += got
+    return data
+
+
+def write_pieces(descriptors: list[int], pieces: list[tuple[int, int, int]], data: memoryview) -> None:
+    """Write bytes, one behind the other, to pieces of files (as `read_pieces` names them)."""
+    done = 0
+    for which, offset, n_bytes in pieces:
+        if n_bytes:
+            write_at(descriptors[which], data[done : done + n_bytes], offset)
+        done += n_bytes

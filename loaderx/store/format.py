@@ -1,0 +1,64 @@
+"""The format of a store, for NumPy: headers, table entries, limits and file names.
+
+docs/format.md describes it byte by byte; loaderx/_core/layout.pxd is the same for the compiled core.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+
+MAGIC: Final = b"ZREC"
+VERSION: Final = 3
+
+HEADER: Final = np.dtype(
+    [("magic", "S4"), ("version", "<u2"), ("tail_chunk", "<u2"), ("tail_offset", "<u4"), ("length", "<u4")]
+)
+RECORD: Final = np.dtype(
+    [
+        ("offset", "<u4"),
+        ("phys_length", "<u4"),
+        ("logic_length", "<u4"),
+        ("chunk_id", "<u2"),
+        ("codec", "u1"),
+        ("reserved", "u1"),
+    ]
+)
+
+# Where the header's changing fields are: the tail is written before the length, and the length alone commits.
+TAIL_AT: Final = 6
+LENGTH_AT: Final = 12
+
+CODECS: Final = {"raw": 0, "zstd": 1, "zstd_dict": 2}
+CODEC_NAMES: Final = {tag: name for name, tag in CODECS.items()}
+DEFAULT_LEVELS: Final = {"raw": 0, "zstd": 3, "zstd_dict": 19}
+
+MAX_CHUNKS: Final = 1 << 12
+CHUNK_BYTES: Final = 1 << 32
+MAX_RECORD_BYTES: Final = 1 << 20
+MAX_RECORDS: Final = 1 << 24
+# loaderx 0.7.3 maps this much of meta.zr whatever the file's size, so a store it may append to keeps it, sparse.
+META_BYTES: Final = HEADER.itemsize + MAX_RECORDS * RECORD.itemsize
+
+META: Final = "meta.zr"
+DICTIONARY: Final = "dict.zr"
+SCHEMA: Final = "schema.json"
+
+_CHUNK_NAME = re.compile(r"(0|[1-9][0-9]{0,3})\.zr")
+
+
+def chunk_name(chunk: int) -> str:
+    """Return the file name of a chunk."""
+    return f"{chunk}.zr"
+
+
+def is_store_file(name: str) -> bool:
+    """Return whether a file of this name belongs to a store's own files."""
+    return name in (META, DICTIONARY, SCHEMA) or _CHUNK_NAME.fullmatch(name) is not None
+
+
+def entry_at(index: int) -> int:
+    """Return where in `meta.zr` the table entry of a record begins."""
+    return HEADER.itemsize + index * RECORD.itemsize

@@ -1,0 +1,511 @@
+"""``convert`` of .npy files: what is written, what is refused, what is printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loaderx import Dataset, RaggedDataset, Zrecord, write_dataset, write_ragged
+from loaderx.arrays.schema import read_schema
+from loaderx.commands import conversion
+from loaderx.commands.bar import byte_bar
+from tests.commands.conftest import Run, Save, listing
+
+Fails = Callable[..., str]
+
+IMAGES = np.repeat(np.arange(40, dtype=np.float32), 64).reshape(40, 8, 8)
+
+
+def read_all(path: Path) -> np.ndarray:
+    with Dataset(path) as dataset:
+        return dataset[:]
+
+
+def stats(path: Path) -> dict[str, object]:
+    with Zrecord(path, mode="r") as store:
+        return store.stats()
+
+
+def test_one_file(run: Run, save: Save, tmp_path: Path) -> None:
+    code, out, err = run("convert", save("images.npy", IMAGES), tmp_path / "images.zr")
+    assert (code, err) == (0, "")
+    np.testing.assert_array_equal(read_all(tmp_path / "images.zr"), IMAGES)
+    stored = stats(tmp_path / "images.zr")
+    assert stored["codecs"] == {"zstd": 40}
+    assert re.fullmatch(
+        re.escape(f"{tmp_path}/images.zr: 40 records, 10.0 KiB -> ")
+        + r"[0-9.]+ K?i?B \([0-9.]+x\), [0-9.,]+ MiB/s\n",
+        out,
+    )
+    names = ["images.npy", "images.zr", "images.zr/0.zr", "images.zr/meta.zr", "images.zr/schema.json"]
+    assert listing(tmp_path) == names
+
+
+@pytest.mark.parametrize("codec", ["raw", "zstd", "zstd_dict"])
+def test_json(run: Run, save: Save, tmp_path: Path, codec: str) -> None:
+    images = np.random.default_rng(0).integers(0, 4, (3000, 16, 16), dtype=np.uint8)
+    destination = tmp_path / "images.zr"
+    code, out, err = run(
+        "convert", save("a.npy", images), destination, "--codec", codec, "--json", "--verify"
+    )
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    facts = json.loads(out)
+    stored = stats(destination)
+    assert facts.pop("seconds") > 0
+    assert facts.pop("mib_per_s") > 0
+    assert facts.pop("ratio") == pytest.approx(images.nbytes / stored["live_bytes"])
+    assert facts == {
+        "path": str(destination),
+        "files": 1,
+        "codec": codec,
+        "records": 3000,
+        "total_records": 3000,
+        "bytes_in": images.nbytes,
+        "bytes_out": stored["live_bytes"],
+        "dictionary_bytes": stored["dictionary_bytes"],
+        "verified": True,
+    }
+    assert (facts["dictionary_bytes"] > 0) == (codec == "zstd_dict")
+    assert read_schema(destination).codec == codec
+
+
+def test_every_option_reaches_the_writer(
+    run: Run, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def recording(path: Path, source: object, *arguments: object, **options: object) -> int:
+        calls.append((arguments, {name: value for name, value in options.items() if name != "progress"}))
+        return write_dataset(path, source, *arguments, **options)
+
+    monkeypatch.setattr(conversion, "write_dataset", recording)
+    many = save("a.npy", np.random.default_rng(0).integers(0, 4, (3000, 16, 16), dtype=np.uint8))
+    options = [
+        "--codec",
+        "zstd_dict",
+        "--level",
+        "1",
+        "--dict-size",
+        "4KiB",
+        "--chunk-bytes",
+        "1MiB",
+        "--threads",
+        "1",
+    ]
+    code, out, _ = run("convert", many, tmp_path / "a.zr", *options, "--verify")
+    assert code == 0
+    assert calls == [(("zstd_dict", 1 << 20, 4096), {"level": 1, "threads": 1, "overwrite": False})]
+    assert stats(tmp_path / "a.zr")["dictionary_bytes"] <= 4096
+    assert ", dictionary " in out and out.endswith(" MiB/s, verified\n")
+
+
+def test_quiet(run: Run, save: Save, tmp_path: Path) -> None:
+    assert run("convert", save("a.npy", IMAGES), tmp_path / "a.zr", "--quiet") == (0, "", "")
+    assert len(read_all(tmp_path / "a.zr")) == 40
+
+
+KINDS = {
+    "labels": np.arange(7),
+    "no records": np.zeros((0, 3), "f4"),
+    "no bytes": np.zeros((4, 0), "f4"),
+    "fortran": np.asfortranarray(np.arange(24).reshape(4, 3, 2)),
+    "big-endian": np.arange(6, dtype=">u4"),
+    "structured": np.array([(1, 2.5), (3, 4.5)], dtype=[("left", "<i4"), ("right", "<f8")]),
+    "padded": np.zeros(3, np.dtype([("a", "u1"), ("b", "<i8")], align=True)),
+    "dates": np.array(["2020-01-01", "NaT"], dtype="M8[s]"),
+    "text": np.array(["a", "bc", "ż"]),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_array(run: Run, save: Save, tmp_path: Path, name: str) -> None:
+    array = KINDS[name]
+    code, out, err = run("convert", save("a.npy", array), tmp_path / "a.zr", "--verify")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{tmp_path}/a.zr: {len(array)} records, ")
+    with Dataset(tmp_path / "a.zr") as dataset:
+        assert dataset.dtype == array.dtype
+        assert tuple(dataset.shape) == array.shape[1:]
+        np.testing.assert_array_equal(dataset[:], array)
+
+
+def test_several_files_and_folders_join_in_natural_order(run: Run, save: Save, tmp_path: Path) -> None:
+    parts = np.split(IMAGES, [3, 3, 20])
+    names = ["p1.npy", "p2.npy", "p9.npy", "p10.npy"]
+    files = [save(f"in/{name}", part) for name, part in zip(names, parts, strict=True)]
+    for number, sources in enumerate(([tmp_path / "in"], reversed(files), [files[3], tmp_path / "in"])):
+        destination = tmp_path / f"{number}.zr"
+        code, out, _ = run("convert", *sources, destination, "--verify", "--json", "--chunk-bytes", "1KiB")
+        assert code == 0
+        twice = number == 2  # named by itself and by its folder
+        expected = np.concatenate([IMAGES, parts[3]]) if twice else IMAGES
+        np.testing.assert_array_equal(read_all(destination), expected)
+        assert json.loads(out)["files"] == (5 if twice else 4)
+
+
+def test_thousands_of_files_need_few_descriptors(run: Run, save: Save, tmp_path: Path) -> None:
+    import resource
+
+    for number in range(1500):
+        save(f"in/{number}.npy", np.full((2, 3), number))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(64 + len(os.listdir("/proc/self/fd")), soft), hard))
+    try:
+        code, _, err = run("convert", tmp_path / "in", tmp_path / "out.zr", "--verify")
+        ragged_code, _, ragged_err = run(
+            "convert", tmp_path / "in", tmp_path / "ragged.zr", "--verify", "--ragged"
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (code, err, ragged_code, ragged_err) == (0, "", 0, "")
+    np.testing.assert_array_equal(read_all(tmp_path / "out.zr")[::2, 0], np.arange(1500))
+
+
+@pytest.mark.parametrize("codec", ["raw", "zstd", "zstd_dict"])
+def test_ragged(run: Run, save: Save, tmp_path: Path, codec: str) -> None:
+    lengths = [3, 0, 5, *range(100, 200)]
+    rows = [np.arange(length * 2, dtype="<i4").reshape(length, 2) for length in lengths]
+    for number, array in enumerate(rows):
+        save(f"in/{number}.npy", array)
+    code, out, err = run(
+        "convert", tmp_path / "in", tmp_path / "r.zr", "--ragged", "--verify", "--codec", codec, "--json"
+    )
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    assert (facts["records"], facts["bytes_in"]) == (len(rows), sum(array.nbytes for array in rows))
+    with RaggedDataset(tmp_path / "r.zr") as dataset:
+        assert dataset.dtype == "<i4"
+        assert tuple(dataset.item_shape) == (2,)
+        values, row_splits = dataset.__getitems__(np.arange(len(rows)))
+    np.testing.assert_array_equal(np.diff(row_splits), lengths)
+    np.testing.assert_array_equal(values, np.concatenate(rows))
+
+
+def test_append(run: Run, save: Save, tmp_path: Path) -> None:
+    first, second = save("1.npy", IMAGES[:15]), save("2.npy", IMAGES[15:])
+    destination = tmp_path / "a.zr"
+    assert run("convert", first, destination, "--codec", "raw", "--append").code == 0  # nothing there: made
+    code, out, _ = run("convert", second, destination, "--append", "--json", "--verify")
+    assert code == 0
+    facts = json.loads(out)
+    assert (facts["records"], facts["total_records"], facts["bytes_out"]) == (25, 40, IMAGES[15:].nbytes)
+    assert stats(destination)["codecs"]["raw"] == 40  # the store's own codec, as none was named
+    np.testing.assert_array_equal(read_all(destination), IMAGES)
+    code, out, _ = run("convert", second, destination, "--append", "--codec", "zstd")
+    assert out.startswith(f"{destination}: 25 records added to 40, ")
+    assert stats(destination)["codecs"] == {"raw": 40, "zstd": 25}
+
+
+def test_append_ragged(run: Run, save: Save, tmp_path: Path) -> None:
+    write_ragged(tmp_path / "r.zr", [np.arange(3), np.arange(5)])
+    files = [save("1.npy", np.arange(2)), save("2.npy", np.arange(4))]
+    assert run("convert", *files, tmp_path / "r.zr", "--append", "--ragged", "--verify").code == 0
+    with RaggedDataset(tmp_path / "r.zr") as dataset:
+        np.testing.assert_array_equal(np.diff(dataset.__getitems__(np.arange(4))[1]), [3, 5, 2, 4])
+
+
+@pytest.mark.parametrize(
+    ("array", "options"),
+    [
+        (IMAGES.astype("f8"), []),
+        (IMAGES[:, :4], []),
+        (IMAGES, ["--ragged"]),
+        (IMAGES, ["--level", "99"]),
+        (IMAGES[:3], ["--codec", "zstd_dict"]),  # far too little to train on
+    ],
+)
+def test_append_that_does_not_fit_changes_nothing(
+    fails: Fails, save: Save, tmp_path: Path, array: np.ndarray, options: list[str]
+) -> None:
+    destination = tmp_path / "a.zr"
+    write_dataset(destination, IMAGES)
+    source = save("a.npy", array)
+    before = stats(destination), listing(tmp_path), (destination / "schema.json").read_bytes()
+    line = fails("convert", source, destination, "--append", *options)
+    assert (stats(destination), listing(tmp_path), (destination / "schema.json").read_bytes()) == before
+    assert str(destination) in line or "level" in line
+    np.testing.assert_array_equal(read_all(destination), IMAGES)
+
+
+@pytest.mark.parametrize("ragged", [[], ["--ragged"]])
+def test_append_that_fails_half_way_leaves_the_old_length(
+    fails: Fails, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ragged: list[str]
+) -> None:
+    destination = tmp_path / "a.zr"
+    rows = IMAGES.reshape(40, 64)
+    if ragged:
+        write_ragged(destination, list(rows))
+    else:
+        write_dataset(destination, rows)
+    files = [
+        save(f"in/{number}.npy", rows[number] if ragged else rows[number : number + 1])
+        for number in range(40)
+    ]
+    before = stats(destination), listing(tmp_path)
+    real = conversion.byte_bar
+
+    def cut_a_file_on_the_way(*arguments: object, **options: object) -> object:
+        files[33].write_bytes(b"")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(conversion, "byte_bar", cut_a_file_on_the_way)
+    line = fails("convert", tmp_path / "in", destination, "--append", "--chunk-bytes", "1KiB", *ragged)
+    assert "33.npy" in line
+    assert (stats(destination), listing(tmp_path)) == before
+
+
+def test_force_replaces_a_store(run: Run, save: Save, tmp_path: Path) -> None:
+    destination = tmp_path / "a.zr"
+    write_ragged(destination, [np.arange(3)])
+    assert run("convert", save("a.npy", IMAGES), destination, "--force", "--verify").code == 0
+    np.testing.assert_array_equal(read_all(destination), IMAGES)
+    assert run("convert", save("b.npy", IMAGES[:2]), destination, "--force").code == 0
+    np.testing.assert_array_equal(read_all(destination), IMAGES[:2])
+    assert run("convert", save("b.npy", IMAGES[:2]), tmp_path / "new.zr", "--force").code == 0
+    assert sorted(os.listdir(tmp_path)) == ["a.npy", "a.zr", "b.npy", "new.zr"]
+
+
+def test_force_that_fails_leaves_the_old_store(fails: Fails, save: Save, tmp_path: Path) -> None:
+    destination = tmp_path / "a.zr"
+    write_dataset(destination, IMAGES)
+    big = save("big.npy", np.zeros((2, (1 << 20) + 1), np.uint8))
+    names = listing(tmp_path)
+    assert "1048577" in fails("convert", big, destination, "--force").replace(",", "")
+    assert listing(tmp_path) == names
+    np.testing.assert_array_equal(read_all(destination), IMAGES)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "array"])
+def test_force_replaces_nothing_but_a_store(fails: Fails, save: Save, tmp_path: Path, kind: str) -> None:
+    source = save("a.npy", IMAGES)
+    destination = tmp_path / "there"
+    if kind == "folder":
+        destination.mkdir()
+        (destination / "thesis.txt").write_text("years of work")
+    elif kind == "file":
+        destination.write_text("years of work")
+    else:
+        destination = save("b.npy", IMAGES)
+    names = listing(tmp_path)
+    assert str(destination) in fails("convert", source, destination, "--force")
+    assert str(destination) in fails("convert", source, destination, "--append")
+    assert listing(tmp_path) == names
+
+
+@pytest.mark.parametrize("option", ["--append", "--force"])
+def test_an_empty_folder_is_no_store_in_the_way(run: Run, save: Save, tmp_path: Path, option: str) -> None:
+    (tmp_path / "out").mkdir()
+    assert run("convert", save("a.npy", IMAGES), tmp_path / "out", option).code == 0
+    np.testing.assert_array_equal(read_all(tmp_path / "out"), IMAGES)
+
+
+@pytest.mark.parametrize("kind", ["store", "file", "empty folder", "dangling link"])
+def test_an_existing_destination_is_an_error(fails: Fails, save: Save, tmp_path: Path, kind: str) -> None:
+    source = save("a.npy", IMAGES)
+    destination = tmp_path / "there"
+    if kind == "store":
+        write_dataset(destination, IMAGES)
+    elif kind == "file":
+        destination.write_text("text")
+    elif kind == "empty folder":
+        destination.mkdir()
+    else:
+        destination.symlink_to(tmp_path / "nowhere")
+    names = listing(tmp_path)
+    line = fails("convert", source, destination)
+    assert line == f"loaderx convert: {destination} exists; --append adds records to it, --force replaces it"
+    assert listing(tmp_path) == names
+
+
+USAGE = [
+    (["{a}"], "the following arguments are required: DEST"),
+    ([], "the following arguments are required: SRC, DEST"),
+    (["{a}", "{new}", "--codec", "gzip"], "argument --codec: invalid choice: 'gzip'"),
+    (["{a}", "{new}", "--append", "--force"], "not allowed with argument"),
+    (["{npz}", "{new}", "--append", "--force"], "not allowed with argument"),
+    (["{a}", "{new}", "--chunk-bytes", "many"], "argument --chunk-bytes: 'many' is not a size"),
+    (["{a}", "{new}", "--chunk-bytes", "0"], "chunk"),
+    (["{a}", "{new}", "--level", "x"], "argument --level: invalid int value: 'x'"),
+    (["{a}", "{new}", "--level", "99"], "level"),
+    (["{a}", "{new}", "--threads", "-1"], "threads"),
+    (["{a}", "{new}", "--dict-size", "4KiB"], "--dict-size goes with --codec zstd_dict"),
+    (["{a}", "{new}", "--codec", "zstd_dict", "--dict-size", "0"], "dict"),
+    (["{a}", "{new}", "--verfy"], "unrecognized arguments: --verfy"),
+    (["{a}", "{new}", "--verif"], "unrecognized arguments: --verif"),
+    (["{dir}/none.npy", "{new}"], "{dir}/none.npy: No such file or directory"),
+    (["{text}", "{new}"], "{text} is not a .npy file"),
+    (["{empty}", "{new}"], "{empty} is a folder without .npy files"),
+    (["{a}", "{npz}", "{new}"], "{npz} is a .npz file, which is converted alone; got 2 sources"),
+    (["{npz}", "{new}", "--ragged"], "{npz} is a .npz file; --ragged takes .npy files"),
+    (["{objects}", "{new}"], "{objects} holds Python objects (dtype object)"),
+    (["{zero}", "{new}"], "{zero} holds a single value"),
+    (["{zero}", "{new}", "--ragged"], "{zero} holds a single value"),
+    (["{a}", "{double}", "{new}"], "{double} has dtype float64, expected float32 as in {a}"),
+    (["{a}", "{narrow}", "{new}"], "{narrow} has items of shape (8, 4), expected (8, 8) as in {a}"),
+    (["{a}", "{double}", "{new}", "--ragged"], "{double} has dtype float64, expected float32 as in {a}"),
+    (
+        ["{a}", "{narrow}", "{new}", "--ragged"],
+        "{narrow} has items of shape (8, 4), expected (8, 8) as in {a}",
+    ),
+    (["{a}", "{zero}", "{new}"], "{zero} holds a single value"),
+    (["{cut}", "{new}"], "{cut} is cut short: its header says 10240 bytes"),
+    (["{big}", "{new}"], "1048577"),
+    (["{a}", "{text}/x.zr"], "{text}/x.zr"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), USAGE)
+def test_refused(fails: Fails, save: Save, tmp_path: Path, arguments: list[str], words: str) -> None:
+    paths = {
+        "dir": tmp_path,
+        "new": tmp_path / "new.zr",
+        "a": save("a.npy", IMAGES),
+        "double": save("double.npy", IMAGES.astype("f8")),
+        "narrow": save("narrow.npy", IMAGES[:, :, :4]),
+        "zero": save("zero.npy", np.float32(5)),
+        "objects": save("objects.npy", np.array([{}, 1], dtype=object)),
+        "big": save("big.npy", np.zeros((2, (1 << 20) + 1), np.uint8)),
+        "cut": save("cut.npy", IMAGES),
+        "text": tmp_path / "text.txt",
+        "empty": tmp_path / "empty",
+        "npz": tmp_path / "arrays.npz",
+    }
+    paths["cut"].write_bytes(paths["cut"].read_bytes()[:-100])
+    paths["text"].write_text("text")
+    paths["empty"].mkdir()
+    np.savez(paths["npz"], a=IMAGES)
+    names = listing(tmp_path)
+    line = fails("convert", *(argument.format(**paths) for argument in arguments))
+    assert words.format(**paths) in line.replace("1,048,577", "1048577")
+    assert listing(tmp_path) == names
+
+
+def test_names_that_break_lines_stay_on_one(fails: Fails, tmp_path: Path) -> None:
+    assert "a b.npy" in fails("convert", tmp_path / "a\nb.npy", tmp_path / "x.zr")
+
+
+def test_a_read_only_source_and_a_new_store_like_any_file(run: Run, save: Save, tmp_path: Path) -> None:
+    source = save("a.npy", IMAGES)
+    source.chmod(stat.S_IRUSR)
+    previous = os.umask(0o027)
+    try:
+        assert run("convert", source, tmp_path / "a.zr").code == 0
+    finally:
+        os.umask(previous)
+    written = [tmp_path / name for name in listing(tmp_path) if name != "a.npy"]
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in written}
+    assert modes == {"a.zr": 0o750, "0.zr": 0o640, "meta.zr": 0o640, "schema.json": 0o640}
+
+
+@pytest.mark.parametrize("ragged", [[], ["--ragged"]])
+@pytest.mark.parametrize("appended", [False, True])
+def test_verify_names_the_first_record_that_differs(
+    run: Run, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ragged: list[str], appended: bool
+) -> None:
+    rows = IMAGES.reshape(40, 64)
+    files = [
+        save(f"in/{number}.npy", rows[number] if ragged else rows[number : number + 1])
+        for number in range(40)
+    ]
+    destination = tmp_path / "a.zr"
+    if appended:
+        assert run("convert", tmp_path / "in", destination, *ragged).code == 0
+    real = conversion.verify
+
+    def verify_after_a_change(*arguments: object, **options: object) -> None:
+        for number in (23, 31):
+            with open(files[number], "r+b") as file:
+                file.seek(-1, os.SEEK_END)
+                file.write(b"\xff")
+        real(*arguments, **options)
+
+    monkeypatch.setattr("loaderx.commands.convert.verify", verify_after_a_change)
+    monkeypatch.setattr(conversion, "_VERIFIED_BYTES", 1000)
+    code, out, err = run("convert", tmp_path / "in", destination, "--verify", "--append", "--json", *ragged)
+    place = str(files[23]) if ragged else f"{files[23]}[0]"
+    record = 63 if appended else 23
+    assert (code, out) == (1, "")
+    assert err == f"loaderx convert: {destination}: record {record} is not the same as its source {place}\n"
+
+
+def test_verify_finds_a_record_that_cannot_be_read(
+    run: Run, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination = tmp_path / "a.zr"
+    real = conversion.verify
+
+    def verify_after_damage(*arguments: object, **options: object) -> None:
+        with open(destination / "0.zr", "r+b") as file:
+            file.write(b"\0\0\0\0")  # the magic number of the first frame
+        real(*arguments, **options)
+
+    monkeypatch.setattr("loaderx.commands.convert.verify", verify_after_damage)
+    code, out, err = run("convert", save("a.npy", IMAGES), destination, "--verify")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"loaderx convert: {destination} does not read back: ") and "record 0" in err
+
+
+class Terminal:
+    """Stands in for stderr on a terminal."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"), [([], True), (["--ragged"], True), (["--quiet"], False), (["--json"], False)]
+)
+def test_bar_on_a_terminal(
+    run: Run, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], shown: bool
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    code = run("convert", save("a.npy", IMAGES), tmp_path / "a.zr", "--verify", *options).code
+    assert code == 0
+    assert ("a.zr: " in terminal.text) == shown
+    assert ("verify a.zr: " in terminal.text) == shown
+    assert ("/10.0k " in terminal.text) == shown
+
+
+def test_bar_gets_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = []
+
+    class RecordingBar:
+        n = 0
+
+        def __init__(self, **options: object) -> None:
+            parts.append(options["total"])
+
+        def __enter__(self) -> RecordingBar:
+            return self
+
+        def __exit__(self, *_details: object) -> None:
+            parts.append("closed")
+
+        def update(self, part: int) -> None:
+            self.n += part
+            parts.append(part)
+
+    monkeypatch.setattr("tqdm.tqdm", RecordingBar)
+    monkeypatch.setattr("sys.stderr", Terminal())
+    with byte_bar("a.zr", 100, shown=True) as tick:
+        tick(30, 100)
+        tick(100, None)
+    assert parts == [100, 30, 70, "closed"]

@@ -1,0 +1,1 @@
+"""Small stores, kept as bytes, that every later version must read."""

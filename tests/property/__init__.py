@@ -1,0 +1,1 @@
+"""Properties that hold for all inputs, checked on inputs that hypothesis chooses."""
