@@ -88,6 +88,14 @@ class RecordFault(OracleFault):
     code = -7
 
 
+class FrameFault(RecordFault):
+    """The blocks of a frame are damaged, in the eyes of the libzstd that python-zstandard holds.
+
+    Later versions of libzstd find damage in more frames: another version may take the same bytes for a good frame of
+    the right length. Everything else about a frame is judged alike by all.
+    """
+
+
 class MissingDictionaryFault(OracleFault):
     """A record needs dict.zr and there is none."""
 
@@ -116,6 +124,7 @@ LIBRARY_CLASSES: dict[type[OracleFault], str] = {
     VersionFault: "FormatVersionError",
     TableFault: "CorruptRecordError",
     RecordFault: "CorruptRecordError",
+    FrameFault: "CorruptRecordError",
     MissingDictionaryFault: "DictionaryError",
     DictionaryFault: "DictionaryError",
     IndexFault: "RecordIndexError",
@@ -130,6 +139,7 @@ class Verdict:
     value: Any = None
     error: str | None = None
     code: int | None = None
+    depends_on_libzstd: bool = field(default=False, compare=False)
 
 
 def oracle_verdict(read: Callable[[], Any]) -> Verdict:
@@ -137,7 +147,8 @@ def oracle_verdict(read: Callable[[], Any]) -> Verdict:
     try:
         return Verdict(value=read())
     except OracleFault as fault:
-        return Verdict(error=LIBRARY_CLASSES[type(fault)], code=fault.code)
+        name = LIBRARY_CLASSES[type(fault)]
+        return Verdict(error=name, code=fault.code, depends_on_libzstd=isinstance(fault, FrameFault))
 
 
 def library_verdict(read: Callable[[], Any], base: type[BaseException]) -> Verdict:
@@ -171,7 +182,7 @@ def _decompress(frame: bytes, logic_length: int, dictionary: zstandard.ZstdCompr
         else:
             record = decompressor.decompress(frame, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise RecordFault(f"the frame does not decompress: {error}") from None
+        raise FrameFault(f"the frame does not decompress: {error}") from None
     if len(record) != logic_length:
         raise RecordFault(f"the frame gave {len(record)} bytes of {logic_length}")
     return record

@@ -65,6 +65,9 @@ OPTIONAL_PACKAGES = {
     "sklearn": {"commands"},
 }
 
+#: Known to type checkers only: fit under TYPE_CHECKING.
+TYPING_PACKAGES = {"_typeshed"}
+
 #: Adapters that are imported only by someone who has the package: they may import it at their top.
 ADAPTERS = {"torch", "jax", "ray"}
 
@@ -207,7 +210,7 @@ def _judge(root: Path, found: Import) -> str | None:
         if found.eager and top not in EAGER_PACKAGES:
             return f"{top} is imported before it is used"
         return None
-    if top in sys.stdlib_module_names:
+    if top in sys.stdlib_module_names or (top in TYPING_PACKAGES and not found.eager):
         return None
     return f"{top} is no dependency of {PACKAGE}"
 
@@ -310,6 +313,7 @@ PLANTED = [
     pytest.param("arrays/write.py", "import os\nx = os.getenv('LOADERX_X')", 2, "only _env.py", id="getenv"),
     pytest.param("arrays/write.py", "from os import environ", 1, "only _env.py", id="from_os_import"),
     pytest.param("_core/threads.pyx", "from libc.stdlib cimport free, getenv", 1, "only _env.py", id="c_getenv"),
+    pytest.param("arrays/write.py", "import _typeshed", 1, "no dependency", id="typing_only"),
     pytest.param("helpers.py", "import os", 1, "has no level", id="unknown_part"),
 ]  # fmt: skip
 
@@ -336,6 +340,7 @@ ALLOWED = [
         "import numpy as np\nfrom loaderx.errors import X\nfrom loaderx.store.zrecord import Y",
     ),
     ("arrays/dtypes.py", "def f():\n    import ml_dtypes"),
+    ("arrays/schema.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from _typeshed import x"),
     ("arrays/write.py", "def f():\n    from tqdm import tqdm"),
     (
         "arrays/ragged.py",
@@ -382,7 +387,7 @@ def _modules_after(statement: str) -> set[str]:
 def test_import_brings_in_nothing_heavy() -> None:
     new = _modules_after("import numpy, loaderx") - _modules_after("import numpy")
     assert "loaderx" in new
-    foreign = {name.split(".")[0] for name in new} - set(sys.stdlib_module_names) - {PACKAGE}
+    foreign = {name.split(".")[0] for name in new} - set(sys.stdlib_module_names) - {PACKAGE, "numpy"}
     # cython_runtime and _cython_x_y_z are made by the extension modules themselves
     foreign = {name for name in foreign if not re.fullmatch(r"_?cython_\w+", name)}
     assert foreign == set()

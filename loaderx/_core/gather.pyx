@@ -415,6 +415,7 @@ cdef object describe(const Batch* batch, const Worker* worker):
     """Return a fault as (fault, position, index, length, chunk, byte offset, stored, original, codec, detail)."""
     cdef int64_t index = batch.idxs[worker.position]
     cdef bint found = worker.fault != INDEX and worker.fault != TABLE_CUT
+    cdef object given  # typed, or the two signs below would share one C type
     if batch.idxs_unsigned:
         given = <uint64_t>index
     else:

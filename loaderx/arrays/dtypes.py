@@ -31,9 +31,17 @@ def check_storable(dtype: np.dtype[Any]) -> None:
         )
 
 
-def needs_description(dtype: np.dtype[Any]) -> bool:
-    """Return whether `dtype.str` says less than the dtype is: fields, padding, or a type of ml_dtypes."""
-    return np.dtype(dtype.str) != dtype
+def plain_string(dtype: np.dtype[Any]) -> str:
+    """Return the string of the plain NumPy dtype nearest to a dtype: `dtype.str`, or as many bytes without meaning.
+
+    Where the two differ (fields, padding, a type of ml_dtypes), `describe` says the rest.
+    """
+    try:
+        if np.dtype(dtype.str).itemsize == dtype.itemsize:
+            return dtype.str
+    except TypeError:  # some of ml_dtypes have a string that NumPy itself cannot read, such as "<f1"
+        pass
+    return f"|V{dtype.itemsize}"
 
 
 def describe(dtype: np.dtype[Any]) -> Any:

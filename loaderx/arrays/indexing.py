@@ -47,8 +47,7 @@ def resolve(store: Path, key: Any, length: int) -> tuple[Indices, tuple[int, ...
     (array([-1]), None)
     """
     if isinstance(key, slice):
-        indices = np.arange(*key.indices(length))
-        return indices, indices.shape
+        return _of_slice(key, length)
     if isinstance(key, np.ndarray) and key.ndim == 0:
         key = key[()]
     if isinstance(key, bool | np.bool_):
@@ -61,11 +60,25 @@ def resolve(store: Path, key: Any, length: int) -> tuple[Indices, tuple[int, ...
                 raise TypeError(
                     f"a record index must be an integer, a slice or a sequence of them, not {key!r}"
                 ) from None
-    return resolve_batch(store, key, length)
+    return _of_sequence(store, key, length)
 
 
 def resolve_batch(store: Path, key: Any, length: int) -> tuple[Indices, tuple[int, ...]]:
-    """Return the records a sequence, an integer array or a mask means (see `resolve`)."""
+    """Return the records an index means that is not a single one (see `resolve`); `TypeError` for a single one."""
+    indices, shape = resolve(store, key, length)
+    if shape is None:
+        raise TypeError(f"a batch of records needs a sequence of indices, not {key!r}")
+    return indices, shape
+
+
+def _of_slice(key: slice, length: int) -> tuple[Indices, tuple[int, ...]]:
+    start, stop, step = key.indices(length)
+    # A step beyond the length means the first record only, whatever it is; NumPy has no room for all of them.
+    indices = np.arange(start, stop, max(-length - 1, min(step, length + 1)), dtype=np.int64)
+    return indices, indices.shape
+
+
+def _of_sequence(store: Path, key: Any, length: int) -> tuple[Indices, tuple[int, ...]]:
     if isinstance(key, np.ndarray):
         array = key
     else:
@@ -84,6 +97,4 @@ def resolve_batch(store: Path, key: Any, length: int) -> tuple[Indices, tuple[in
             )
         indices = np.flatnonzero(array)
         return indices, indices.shape
-    if array.ndim == 0:
-        raise TypeError(f"record indices must be a sequence of integers, not {key!r}")
     return as_indices(store, array.reshape(-1)), array.shape

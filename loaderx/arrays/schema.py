@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from loaderx.arrays.dtypes import check_storable, describe, from_description, needs_description
+from loaderx.arrays.dtypes import check_storable, describe, from_description, plain_string
 from loaderx.errors import NotAStoreError, RecordTooLargeError, SchemaError
 from loaderx.store import files
 from loaderx.store.format import CODECS, MAX_RECORD_BYTES, SCHEMA
@@ -94,10 +94,10 @@ def write_schema(path: Path, schema: Schema) -> None:
     document: dict[str, Any] = {"format": _FORMAT, "version": _VERSION}
     if schema.kind == "ragged":
         document["ragged"] = True
-    document["dtype"] = schema.dtype.str
+    document["dtype"] = plain_string(schema.dtype)
     document["item_shape" if schema.kind == "ragged" else "shape"] = list(schema.shape)
     document["codec"] = schema.codec
-    if needs_description(schema.dtype):
+    if np.dtype(document["dtype"]) != schema.dtype:
         document["descr"] = describe(schema.dtype)
     with files.errors_named(path, f"write {SCHEMA}"):
         files.write_new(path / SCHEMA, (json.dumps(document, indent=2) + "\n").encode())

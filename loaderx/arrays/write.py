@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,8 +19,6 @@ from loaderx.store.format import MAX_RECORD_BYTES, META, SCHEMA
 from loaderx.store.options import Codec, check_codec, check_level, check_threads
 from loaderx.store.staging import Staging
 from loaderx.store.zrecord import Zrecord
-
-_log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 64 << 20
 # zstd advises a dictionary of a hundredth of its samples, and its own default is this much at most.
@@ -206,7 +203,11 @@ def write_ragged(
                 np.linspace(0, max(len(arrays) - 1, 0), min(len(arrays), 16_384)).astype(np.int64)
             )
             return _up_to((records.convert(arrays[index], index) for index in chosen.tolist()), target_bytes)
-        _log.info("%s: the dictionary is trained on the first %d bytes of the iterable", target, chunk_bytes)
+        import logging
+
+        logging.getLogger(__name__).info(
+            "%s: an iterable cannot be sampled all over: its first %d bytes train the dictionary", target, chunk_bytes
+        )
         head = _up_to((memoryview(bytes(record)) for record in rest), chunk_bytes)
         return _up_to(iter(head), target_bytes)
 

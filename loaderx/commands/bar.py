@@ -40,7 +40,7 @@ def byte_bar(title: str, total_bytes: int, *, shown: bool) -> Iterator[Tick]:
     with tqdm(
         total=total_bytes,
         desc=title,
-        unit="B",
+        unit="iB",
         unit_scale=True,
         unit_divisor=1024,
         leave=False,

@@ -13,7 +13,7 @@ import pytest
 
 import loaderx
 from tests import oracle
-from tests.property.samples import Array, filled
+from tests.property.samples import Array, behind_one_another, filled, without_gaps
 
 DTYPES = {
     text: np.dtype(text)
@@ -50,10 +50,9 @@ def assert_identical(got: Any, expected: Any) -> None:
     """Compare dtype (fields and byte order), shape and bytes."""
     assert type(got) is type(expected)
     assert got.dtype == expected.dtype
-    assert got.dtype.str == expected.dtype.str
     assert repr(got.dtype) == repr(expected.dtype)
     assert got.shape == expected.shape
-    assert got.tobytes() == expected.tobytes()
+    assert without_gaps(got) == without_gaps(expected)
 
 
 @pytest.mark.parametrize("codec", ["raw", "zstd"])
@@ -96,7 +95,7 @@ def test_dtype_in_ragged_records(name: str, store_path: Path) -> None:
         for index, row in enumerate(rows):
             assert_identical(dataset[index], row)
         values, splits = dataset[[3, 0]]
-        assert_identical(values, np.concatenate([rows[3], rows[0]]))
+        assert_identical(values, behind_one_another([rows[3], rows[0]]))
         assert splits.tolist() == [0, 5, 8]
     for got, row in zip(oracle.read_ragged(store_path), rows, strict=True):
         assert_identical(got, row)
@@ -296,7 +295,7 @@ def test_f_ordered_fields(store_path: Path) -> None:
     array = np.asfortranarray(filled(DTYPES["nested_fields"], (4, 3, 2)))
     loaderx.write_dataset(store_path, array[:, ::-1], progress=False)
     with loaderx.Dataset(store_path) as dataset:
-        np.testing.assert_array_equal(dataset[:], array[:, ::-1])
+        assert_identical(dataset[:], np.ascontiguousarray(array[:, ::-1]))
 
 
 def test_memmap_and_list(new_path: Callable[[], Path], tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_too_small_max_len_names_the_record(store_path: Path) -> None:
         with pytest.raises(ValueError, match=r"record 6\b.*\b4\b") as caught:
             dataset.getitems_padded([0, 6, 3], max_len=3)
         assert isinstance(caught.value, loaderx.LoaderxError)
-        with pytest.raises(ValueError, match=r"record 3\b.*\b5\b"):
+        with pytest.raises(ValueError, match=r"record (3|-6)\b.*\b5\b"):
             dataset.getitems_padded([-6], max_len=4)
         with pytest.raises(ValueError, match=r"record 0\b"):
             dataset.getitems_padded([1, 0], max_len=0)
@@ -346,9 +346,9 @@ def test_kinds_are_not_mixed_up(new_path: Callable[[], Path]) -> None:
     fixed, ragged = new_path(), new_path()
     loaderx.write_dataset(fixed, np.zeros((2, 3)), progress=False)
     write(ragged, [np.zeros(3)])
-    with pytest.raises(loaderx.SchemaError, match="ragged"):
+    with pytest.raises(loaderx.SchemaError, match="RaggedDataset"):
         loaderx.Dataset(ragged)
-    with pytest.raises(loaderx.SchemaError, match="ragged"):
+    with pytest.raises(loaderx.SchemaError, match=r"\bDataset\b"):
         loaderx.RaggedDataset(fixed)
 
 

@@ -88,7 +88,7 @@ def join(records: list[Any], content: Any) -> np.ndarray[Any, Any]:
     """Return the records as one array; those of a ragged store behind one another."""
     if isinstance(content, list):
         return np.concatenate(records)
-    return np.array(records, dtype=content.dtype).reshape(-1, *content.shape[1:])
+    return np.array(records, dtype=content.dtype).reshape(len(records), *content.shape[1:])
 
 
 def make(writer: str) -> None:
@@ -125,8 +125,8 @@ def make(writer: str) -> None:
             "files": {file.name: digest(file) for file in sorted(target.iterdir())},
             "expected": digest(STORES / f"{key}.npz"),
         }
+        MANIFEST.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         print(key, sum(file.stat().st_size for file in target.iterdir()), "bytes")
-    MANIFEST.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:

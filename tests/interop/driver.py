@@ -54,6 +54,8 @@ class Peer073:
             name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LOADERX_"))
         }
         environment["PYTHONPATH"] = str(self.folder)
+        if self._stderr is not None:
+            self._stderr.close()
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-S", str(PEER_PROCESS)],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -118,7 +120,9 @@ def test_dtype_that_both_can_say(text: str, store_path: Path, peer: Peer073) -> 
     assert theirs.tobytes() == array.tobytes()
 
 
-def test_dtypes_that_only_we_can_say_are_bytes_to_the_peer(new_path, peer: Peer073) -> None:
+def test_dtypes_that_only_we_can_say_are_bytes_to_the_peer(
+    new_path: Callable[[], Path], peer: Peer073
+) -> None:
     fields = np.array(
         [(1, 2.5, [3, 4]), (5, 6.5, [7, 8])], dtype=[("a", "<i4"), ("b", ">f8"), ("c", "<u2", (2,))]
     )
@@ -190,7 +194,7 @@ def test_peer_refuses_what_we_refuse(store_path: Path, peer: Peer073) -> None:
         pytest.param([("append", [b"x" * ((1 << 20) + 1)])], -4, id="too_large"),
     ],
 )
-def test_codes_are_those_of_the_peer(steps: list, code: int, store_path: Path, peer: Peer073) -> None:
+def test_codes_are_those_of_the_peer(steps: list[Any], code: int, store_path: Path, peer: Peer073) -> None:
     oracle_forge = oracle.Forge()
     oracle_forge.add(b"one")
     oracle_forge.add(b"two")

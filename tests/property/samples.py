@@ -30,6 +30,23 @@ def filled(dtype: np.dtype[Any], shape: tuple[int, ...], seed: int = 0) -> Array
     return np.frombuffer(raw.astype(np.uint8).tobytes(), dtype=dtype).reshape(shape).copy()
 
 
+def without_gaps(array: Any) -> Any:
+    """Return the bytes of an array, field by field: a copy by NumPy leaves the gaps between fields undefined."""
+    if array.dtype.names is None:
+        return array.tobytes()
+    return [without_gaps(array[name]) for name in array.dtype.names]
+
+
+def behind_one_another(rows: list[Array]) -> Array:
+    """Concatenate and keep the dtype: NumPy's own makes it native and packs the fields."""
+    joined = np.empty((sum(map(len, rows)), *rows[0].shape[1:]), dtype=rows[0].dtype)
+    start = 0
+    for row in rows:
+        joined[start : start + len(row)] = row
+        start += len(row)
+    return joined
+
+
 _scalars = st.one_of(
     hnp.boolean_dtypes(),
     hnp.integer_dtypes(),

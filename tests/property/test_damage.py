@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -116,10 +117,23 @@ def read_one(store: Any, index: int) -> bytes:
     return bytes(data.tobytes())
 
 
+def same_libzstd() -> bool:
+    version = ".".join(map(str, zstandard.ZSTD_VERSION))
+    return bool(loaderx.build_info()["zstd_version"] == version)
+
+
 def check_store(path: Path) -> None:
     expected = slow_verdicts(path)
     for io in ("mmap", "pread"):
-        assert fast_verdicts(path, io) == expected
+        verdicts = fast_verdicts(path, io)
+        assert len(verdicts) == len(expected)
+        for index, (ours, slow) in enumerate(zip(verdicts, expected, strict=True)):
+            if slow.depends_on_libzstd and ours.error is None and not same_libzstd():
+                # an older libzstd may miss the damage; the length is right all the same
+                entry = oracle.OracleStore(path).table[index]
+                assert len(ours.value) == entry["logic_length"]
+            else:
+                assert ours == slow
 
 
 def write_damaged(forge: oracle.Forge, folder: str, name: str, damage: Any) -> Path:
@@ -148,6 +162,19 @@ def test_undamaged_store_is_read_whole(kind: str, tmp_path: Path) -> None:
 def test_damaged_file(name: str, damage: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check_store(write_damaged(make_forge("ragged"), folder, name, damage))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["meta.zr", "0.zr", "1.zr", "dict.zr"])
+def test_every_flipped_bit(name: str, tmp_path: Path) -> None:
+    path = make_forge("ragged").write(tmp_path / "store.zr", meta_bytes=None)
+    content = (path / name).read_bytes()
+    assert len(content) > 50
+    for bit in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        (path / name).write_bytes(flipped)
+        check_store(path)
 
 
 entry_fields = st.sampled_from(["offset", "phys_length", "logic_length", "chunk_id", "codec", "reserved"])
@@ -221,6 +248,8 @@ def check_dataset(path: Path) -> None:
 
     got = oracle.library_verdict(read, loaderx.LoaderxError)
     if expected.error:
+        if expected.depends_on_libzstd and got.error is None and not same_libzstd():
+            return
         assert got.error is not None, f"the oracle says {expected.error}"
         assert got.error in {expected.error, "SchemaError", "CorruptRecordError"}
         if expected.error == "SchemaError":
@@ -400,7 +429,8 @@ def test_items_without_bytes_are_no_stray_memory(dtype: str, shape: list[int], t
         return
     with got.value as dataset:
         for value in (dataset[:], dataset[[0, 2]], dataset[1]):
-            assert value.nbytes == 0 or not any(value.tobytes())
+            assert value.dtype == dataset.dtype
+            assert value.nbytes == 0
 
 
 @given(content=st.binary(max_size=200))

@@ -74,17 +74,21 @@ def numpy_answer(array: Any, index: Any) -> Any:
         return array[index]
     except (IndexError, TypeError, ValueError) as error:
         return error
+    except OverflowError as error:  # what NumPy says of one integer above 63 bits
+        return IndexError(str(error))
+
+
+def refusal(error: Exception) -> type[Exception]:
+    """Return the class that we raise where NumPy raised `error`; no index drawn here has a wrong type."""
+    return loaderx.RecordIndexError if isinstance(error, IndexError) else type(error)
 
 
 def check(dataset: Any, array: Any, index: Any) -> None:
     """The dataset answers as the array does."""
     expected = numpy_answer(array, index)
     if isinstance(expected, Exception):
-        with pytest.raises(Exception) as caught:
+        with pytest.raises(refusal(expected)):
             dataset[index]
-        assert isinstance(caught.value, type(expected)), caught.value
-        if isinstance(expected, IndexError):
-            assert isinstance(caught.value, loaderx.RecordIndexError)
         return
     got = dataset[index]
     assert type(got) is type(expected)
@@ -97,7 +101,7 @@ def check_ragged(dataset: Any, index: Any) -> None:
     """The ragged dataset answers as a one-dimensional array of its records would."""
     chosen = numpy_answer(np.arange(N), index)
     if isinstance(chosen, Exception):
-        with pytest.raises(type(chosen)):
+        with pytest.raises(refusal(chosen)):
             dataset[index]
     elif np.ndim(chosen) == 0:
         assert dataset[index].tolist() == ROWS[chosen].tolist()
@@ -151,11 +155,11 @@ def test_tuple_is_a_list(index: tuple[int, ...], stores: Stores) -> None:
     assert stores.records[index].shape == (len(index), 3)
 
 
-@given(index=st.one_of(slices, st.lists(inside, max_size=8), index_arrays(max_dims=1), masks))
+@given(index=st.one_of(st.lists(inside, max_size=8), index_arrays(max_dims=1), masks))
 def test_out(index: Any, stores: Stores) -> None:
     expected = numpy_answer(RECORDS, index)
     if isinstance(expected, Exception):
-        with pytest.raises(type(expected)):
+        with pytest.raises(refusal(expected)):
             stores.records.__getitems__(index, out=np.zeros((1, 3), dtype=np.int32))
         return
     out = np.full(expected.shape, -1, dtype=np.int32)
@@ -184,5 +188,5 @@ def test_padding(index: list[int], extra: int, value: int, given_length: bool, s
     assert lengths.tolist() == lengths_apart.tolist() == [len(row) for row in rows]
     if longest:
         first = next(number for number, row in enumerate(rows) if len(row) == longest)
-        with pytest.raises(ValueError, match=rf"record {index[first] % N}\b"):
+        with pytest.raises(ValueError, match=rf"record ({index[first] % N}|{index[first]}) "):
             stores.ragged.getitems_padded(index, longest - 1, value)
