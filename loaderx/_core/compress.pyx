@@ -32,6 +32,8 @@ cdef enum:
     COPIES_PER_BYTE = 16
     # A thread takes at most this many records at a time.
     MAX_SHARE = 4
+    # zstd makes no dictionary below this size, and its trainer crashes on a few bytes of samples (1.5.4: 8 to 10).
+    LEAST_SAMPLE_BYTES = 256
 
 
 cdef struct Job:
@@ -304,6 +306,8 @@ def train(samples, sizes, size_t target_bytes):
             if sizes_ptr[i] > <size_t>rest:
                 raise ValueError(f"sample {i} reaches beyond the sample buffer")
             rest -= sizes_ptr[i]
+        if samples_view.len - rest < LEAST_SAMPLE_BYTES:
+            return f"zstd needs at least {LEAST_SAMPLE_BYTES} bytes of samples"
         with nogil:
             got = ZDICT_trainFromBuffer(dictionary_ptr, target_bytes, samples_view.buf, sizes_ptr, n)
         if ZDICT_isError(got):

@@ -165,8 +165,10 @@ def _check(path: Path, document: Any) -> Schema:
     )
     if ragged and schema.item_bytes == 0:
         raise _wrong(path, "its rows have no bytes, so no record has a number of them")
-    # Each factor by itself too: (0, 2**62) multiplies to nothing, and no array has such an axis.
-    if schema.item_bytes > MAX_RECORD_BYTES or any(count > 2**31 for count in shape):
+    # (0, 2**62) multiplies to nothing, and still no array has such an axis.
+    if any(count > 2**31 for count in shape):
+        raise _wrong(path, f"{key} is {shape}, and no array has so long an axis")
+    if schema.item_bytes > MAX_RECORD_BYTES:
         raise _wrong(
             path, f"it says {schema.item_bytes} bytes a record, and a record has at most {MAX_RECORD_BYTES}"
         )

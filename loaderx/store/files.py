@@ -24,6 +24,12 @@ Bytes: TypeAlias = bytes | bytearray | memoryview
 #: Called as ``observe(operation, path_or_descriptor, *details)`` before each change. What it raises is raised.
 observe: Callable[..., None] | None = None
 
+_ADVICE = {
+    errno.ENOSPC: "free some space and try again",
+    errno.EDQUOT: "free some space and try again",
+    errno.EMFILE: "raise the limit on open files (ulimit -n): a store keeps one open for each of its chunks",
+}
+
 
 def _announce(operation: str, *details: object) -> None:
     if observe is not None:
@@ -190,24 +196,18 @@ def errors_named(store: Path, what: str, advice: str = "") -> Iterator[None]:
     what : str
         What the block does, after "could not".
     advice : str
-        What to do about it; for a full disk there is one already.
+        What the store is like now, or what to do; for some errors of the system it comes after advice of its own.
     """
     try:
         yield
     except ZrecordError:
         raise
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            advice = "free some space and try again"
-        elif error.errno == errno.EMFILE:
-            advice = (
-                "raise the limit on open files (ulimit -n): a store keeps one open for each of its chunks"
-            )
+        parts = [part for part in (_ADVICE.get(error.errno or 0), advice) if part]
         path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
         place = f" ({path})" if path is not None and path != store else ""
         raise StoreIOError(
-            f"{store}: could not {what}: {error.strerror or error}{place}"
-            + (f"; {advice}" if advice else ""),
+            "; ".join([f"{store}: could not {what}: {error.strerror or error}{place}", *parts]),
             store=store,
             path=path,
             errno=error.errno,
