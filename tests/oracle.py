@@ -356,7 +356,7 @@ class OracleSchema:
 
 
 #: What `numpy.dtype.str` looks like: NumPy's constructor reads much more than that.
-_DTYPE_STR = re.compile(r"[<>|=][?a-zA-Z]\d*(\[\d*[a-zA-Z]+(/\d+)?\])?")
+_DTYPE_STR = re.compile(r"[<>|=][biufcmMSUVO]\d*(\[\d*[a-zA-Z]+(/\d+)?\])?")
 
 
 def _describe(value: Any) -> np.dtype[Any]:
@@ -394,6 +394,8 @@ def _dtype_of(dtype_text: Any, content: dict[str, Any]) -> np.dtype[Any]:
         dtype = _describe(content["descr"]) if "descr" in content else plain
     except (TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
         raise SchemaFault(f"dtype {dtype_text!r}, descr {content.get('descr')!r}: {error}") from None
+    if dtype.kind in "SU" and dtype.itemsize == 0:
+        raise SchemaFault(f"NumPy makes no arrays of {dtype.str}")
     if dtype.hasobject or dtype.subdtype is not None or dtype.itemsize != plain.itemsize:
         raise SchemaFault(f"dtype {dtype} for {dtype_text!r}")
     return dtype

@@ -7,8 +7,9 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from loaderx import SchemaError, Zrecord
+from loaderx import LoaderxError, NotAStoreError, SchemaError, Zrecord
 from loaderx.arrays.schema import read_schema
 from loaderx.commands.conversion import (
     Conversion,
@@ -21,6 +22,7 @@ from loaderx.commands.conversion import (
 from loaderx.commands.npz_members import NpzFile, NpzMember
 from loaderx.commands.program import CommandError
 from loaderx.store import files
+from loaderx.store.create import foreign_files
 from loaderx.store.format import META
 from loaderx.store.staging import Staging
 
@@ -107,6 +109,10 @@ def _check_folder(folder: Path) -> None:
 def _check_place(member: NpzMember, path: Path, settings: Settings) -> None:
     """Check what stands at the place of one array's store before anything is written."""
     check_store_or_nothing(path)
+    if settings.force and path.exists():
+        others = foreign_files(path)
+        if others:
+            raise NotAStoreError(f"{path}: not replaced, because it also holds {others[0]}", store=path)
     if settings.append and (path / META).exists():
         schema = read_schema(path)
         if (schema.kind, schema.dtype, schema.shape) != ("fixed", member.dtype, member.shape[1:]):
@@ -124,14 +130,26 @@ def _taken_back_on_failure(paths: list[Path]) -> Iterator[None]:
             before.append((path, store.stats()))
     try:
         yield
-    except BaseException:
-        for path, stats in before:
-            with Zrecord(path) as store:
-                if len(store) > stats["records"]:
-                    store.delete(range(stats["records"], len(store)))
-                    if not stats["reclaimable"]:
-                        store.compact()  # nothing has to move: it only cuts off what was appended
+    except BaseException as error:
+        kept = [path for path, stats in before if not _take_back(path, stats)]
+        if kept:
+            raise CommandError(
+                f"{error}; and what was appended to {', '.join(map(str, kept))} could not be deleted again"
+            ) from error
         raise
+
+
+def _take_back(path: Path, stats: dict[str, Any]) -> bool:
+    """Delete the records behind those that `stats` counted; False where that fails."""
+    try:
+        with Zrecord(path) as store:
+            if len(store) > stats["records"]:
+                store.delete(range(stats["records"], len(store)))
+                if not stats["reclaimable"]:
+                    store.compact()  # nothing has to move: it only cuts off what was appended
+    except LoaderxError:
+        return False
+    return True
 
 
 def _put_in_places(staged: Path, folder: Path) -> None:

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from loaderx.commands.bits import copied
 from loaderx.commands.npy_header import NpyHeader, check_same_items, read_npy_header
 from loaderx.commands.program import CommandError
 
@@ -133,7 +134,7 @@ class NpzMember:
         if self._header.fortran_order:
             if self._whole is None:
                 self._whole = self._read(self.shape[::-1], 0, self.shape[0]).T
-            return self._whole[start:stop]
+            return copied(self._whole[start:stop])
         return self._read((stop - start, *self.shape[1:]), start, stop)
 
     def locate(self, record: int) -> str:

@@ -7,6 +7,7 @@ it was read. After each block the table entries of its records follow.
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from loaderx._core.maps import FileMap
 from loaderx.errors import CorruptRecordError
 from loaderx.store import files
-from loaderx.store.format import META, RECORD, TAIL_AT, chunk_name
+from loaderx.store.format import META, RECORD, TAIL_AT, chunk_name, chunk_number
 from loaderx.store.snapshot import Header
 from loaderx.store.table import table_blocks, write_entries
 
@@ -118,8 +119,9 @@ def compact(store: Path, table: FileMap, header: Header, chunk_bytes: int) -> No
         files.write_at(meta, struct.pack("<HI", plan.tail_chunk, plan.tail_offset), TAIL_AT)
         for chunk, used in enumerate(plan.used_bytes):
             files.set_size(chunks[chunk], used)
-        for chunk in range(header.tail_chunk, plan.tail_chunk, -1):
-            files.unlink(store / chunk_name(chunk))
+        for name in os.listdir(store):
+            if (chunk_number(name) or 0) > plan.tail_chunk:  # also what a killed append or an earlier compaction left
+                files.unlink(store / name)
 
 
 def _refuse(

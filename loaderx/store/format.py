@@ -54,9 +54,14 @@ def chunk_name(chunk: int) -> str:
     return f"{chunk}.zr"
 
 
+def chunk_number(name: str) -> int | None:
+    """Return the number of the chunk a file name means, or None."""
+    return int(name.removesuffix(".zr")) if _CHUNK_NAME.fullmatch(name) else None
+
+
 def is_store_file(name: str) -> bool:
     """Return whether a file of this name belongs to a store's own files."""
-    return name in (META, DICTIONARY, SCHEMA) or _CHUNK_NAME.fullmatch(name) is not None
+    return name in (META, DICTIONARY, SCHEMA) or chunk_number(name) is not None
 
 
 def entry_at(index: int) -> int:

@@ -46,7 +46,10 @@ class Staging:
         self._target = target
         self._replace = replace and (target / META).exists()
         _check_target(target, self._replace)
-        self._inside = target.is_dir() and not self._replace and bool(os.listdir(target))
+        # Only a directory that is empty and on the same file system can be replaced by renaming another upon it.
+        self._inside = (
+            target.is_dir() and not self._replace and (os.path.ismount(target) or bool(os.listdir(target)))
+        )
         folder = target if self._inside else target.parent
         with files.errors_named(target, "create it"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -87,13 +90,7 @@ class Staging:
             elif self._inside:
                 self._install_into_directory()
             else:
-                try:
-                    files.rename(self.path, target)
-                except OSError:
-                    # An empty directory that cannot be replaced itself, such as a mount point.
-                    if not target.is_dir() or os.listdir(target):
-                        raise
-                    self._install_into_directory()
+                files.rename(self.path, target)
             self._installed = True
             files.sync_directory(target if self._inside else target.parent)
 

@@ -535,7 +535,10 @@ class Zrecord:
 
         Notes
         -----
-        Waits for running gathers; new ones wait for it. Takes 64 MiB of memory and 48 bytes a record.
+        Waits for running gathers; new ones wait for it. Takes 64 MiB of memory and some 100 bytes a record.
+
+        Records are moved over the space of deleted ones, so a process that is killed, or a machine that stops, in the
+        middle of it can lose records that were being moved. An operation that the system refuses loses none.
         """
         with self._changing() as header, self._alone() as snapshot:
             compact(self._store, snapshot.table, header, self._chunk_bytes)

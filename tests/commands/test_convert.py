@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import stat
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +138,26 @@ def test_every_kind_of_array(run: Run, save: Save, tmp_path: Path, name: str) ->
         np.testing.assert_array_equal(dataset[:], array)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_bytes_between_fields_are_kept(run: Run, save: Save, tmp_path: Path, order: str, suffix: str) -> None:
+    dtype = np.dtype([("a", "u1"), ("b", "<i8")], align=True)
+    items = np.random.default_rng(0).integers(0, 255, (50, 3, 16), dtype=np.uint8)
+    source = save("a.npy", np.zeros((50, 3), dtype, order=order))
+    in_file_order = items if order == "C" else items.swapaxes(0, 1)
+    source.write_bytes(source.read_bytes()[: -items.nbytes] + in_file_order.tobytes())
+    destination = store = tmp_path / "out"
+    if suffix == "npz":
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            archive.write(source, "a.npy")
+        source, store = tmp_path / "a.npz", destination / "a.zr"
+    assert run("convert", source, destination, "--verify").code == 0
+    got = np.empty((50, 48), np.uint8)
+    with Zrecord(store, mode="r") as records:
+        records.gather(np.arange(50), got, 48)
+    np.testing.assert_array_equal(got, items.reshape(50, 48))
+
+
 def test_several_files_and_folders_join_in_natural_order(run: Run, save: Save, tmp_path: Path) -> None:
     parts = np.split(IMAGES, [3, 3, 20])
     names = ["p1.npy", "p2.npy", "p9.npy", "p10.npy"]
@@ -234,9 +256,10 @@ def test_append_that_does_not_fit_changes_nothing(
     np.testing.assert_array_equal(read_all(destination), IMAGES)
 
 
+@pytest.mark.parametrize("codec", ["zstd", "zstd_dict"])
 @pytest.mark.parametrize("ragged", [[], ["--ragged"]])
-def test_append_that_fails_half_way_leaves_the_old_length(
-    fails: Fails, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ragged: list[str]
+def test_append_that_fails_half_way_leaves_the_old_store(
+    fails: Fails, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ragged: list[str], codec: str
 ) -> None:
     destination = tmp_path / "a.zr"
     rows = IMAGES.reshape(40, 64)
@@ -249,14 +272,14 @@ def test_append_that_fails_half_way_leaves_the_old_length(
         for number in range(40)
     ]
     before = stats(destination), listing(tmp_path)
-    real = conversion.byte_bar
 
-    def cut_a_file_on_the_way(*arguments: object, **options: object) -> object:
-        files[33].write_bytes(b"")
-        return real(*arguments, **options)
+    @contextlib.contextmanager
+    def cut_a_file_on_the_way(*_arguments: object, **_options: object) -> Iterator[Callable[..., None]]:
+        yield lambda _done, _total: files[33].write_bytes(b"")
 
     monkeypatch.setattr(conversion, "byte_bar", cut_a_file_on_the_way)
-    line = fails("convert", tmp_path / "in", destination, "--append", "--chunk-bytes", "1KiB", *ragged)
+    options = ["--append", "--codec", codec, "--chunk-bytes", "1KiB", *ragged]
+    line = fails("convert", tmp_path / "in", destination, *options)
     assert "33.npy" in line
     assert (stats(destination), listing(tmp_path)) == before
 
@@ -278,6 +301,17 @@ def test_force_that_fails_leaves_the_old_store(fails: Fails, save: Save, tmp_pat
     big = save("big.npy", np.zeros((2, (1 << 20) + 1), np.uint8))
     names = listing(tmp_path)
     assert "1048577" in fails("convert", big, destination, "--force").replace(",", "")
+    assert listing(tmp_path) == names
+    np.testing.assert_array_equal(read_all(destination), IMAGES)
+
+
+def test_force_leaves_a_store_with_other_files_in_it(fails: Fails, save: Save, tmp_path: Path) -> None:
+    destination = tmp_path / "a.zr"
+    write_dataset(destination, IMAGES)
+    (destination / "letter.txt").write_text("dear reader")
+    source = save("b.npy", IMAGES[:2])
+    names = listing(tmp_path)
+    assert "letter.txt" in fails("convert", source, destination, "--force")
     assert listing(tmp_path) == names
     np.testing.assert_array_equal(read_all(destination), IMAGES)
 

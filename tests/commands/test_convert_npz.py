@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loaderx import Dataset, Zrecord, write_dataset, write_ragged
+from loaderx import Dataset, StoreIOError, Zrecord, write_dataset, write_ragged
 from loaderx.commands import npz_folder
+from loaderx.store import files
 from tests.commands.conftest import Run, listing
 
 Fails = Callable[..., str]
@@ -153,8 +154,17 @@ def test_force_replaces_some_and_leaves_others(run: Run, archive: Path, tmp_path
     assert sorted(os.listdir(tmp_path)) == ["out", "set.npz"]
 
 
-@pytest.mark.parametrize("option", ["--append", "--force"])
-@pytest.mark.parametrize("kind", ["schema", "file", "folder"])
+@pytest.mark.parametrize(
+    ("option", "kind"),
+    [
+        ("--append", "schema"),
+        ("--append", "file"),
+        ("--append", "folder"),
+        ("--force", "file"),
+        ("--force", "folder"),
+        ("--force", "store with a letter"),
+    ],
+)
 def test_what_does_not_fit_is_found_before_anything_is_written(
     fails: Fails, archive: Path, tmp_path: Path, option: str, kind: str
 ) -> None:
@@ -164,12 +174,13 @@ def test_what_does_not_fit_is_found_before_anything_is_written(
         write_dataset(bad, LABELS.astype("f4"))
     elif kind == "file":
         bad.write_text("text")
+    elif kind == "store with a letter":
+        write_dataset(bad, LABELS)
+        (bad / "letter.txt").write_text("dear reader")
     else:
         bad.mkdir()
         (bad / "thesis.txt").write_text("years of work")
     before = contents(tmp_path)
-    if (option, kind) == ("--force", "schema"):
-        return  # a store of another kind is what --force replaces
     assert str(bad) in fails("convert", archive, tmp_path / "out", option)
     assert contents(tmp_path) == before
 
@@ -191,6 +202,35 @@ def test_damage_in_a_later_array_takes_the_earlier_ones_back(
     line = fails("convert", tmp_path / "set.npz", tmp_path / "out", *([option] if option else []))
     assert "set.npz:c cannot be read: Bad CRC-32" in line
     assert contents(tmp_path) == before
+
+
+def test_what_cannot_be_taken_back_is_said(
+    fails: Fails, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_dataset(tmp_path / "out/a.zr", LABELS)
+    np.savez(tmp_path / "set.npz", a=LABELS, b=LABELS)
+
+    def fail(*_details: object) -> None:
+        raise StoreIOError("the disk went away")
+
+    monkeypatch.setattr(npz_folder, "_put_in_places", fail)
+    monkeypatch.setattr(Zrecord, "delete", fail)
+    line = fails("convert", tmp_path / "set.npz", tmp_path / "out", "--append")
+    assert line == (
+        "loaderx convert: the disk went away; and what was appended to "
+        f"{tmp_path}/out/a.zr could not be deleted again"
+    )
+    assert listing(tmp_path / "out") == ["a.zr", "a.zr/0.zr", "a.zr/meta.zr", "a.zr/schema.json"]
+
+
+def test_without_exchange_stores_are_still_replaced(
+    run: Run, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_dataset(tmp_path / "out/images.zr", IMAGES[:5])
+    monkeypatch.setattr(files, "exchange", lambda _source, _target: False)
+    assert run("convert", archive, tmp_path / "out", "--force").code == 0
+    np.testing.assert_array_equal(read_all(tmp_path / "out/images.zr"), IMAGES)
+    assert sorted(os.listdir(tmp_path / "out")) == ["images.zr", "labels.zr"]
 
 
 def test_verify_names_the_array_and_record(

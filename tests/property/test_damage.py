@@ -6,6 +6,7 @@ cut short after their last table entry, so that a forged length runs out of the 
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import tempfile
 from functools import cache
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import loaderx
@@ -200,6 +201,54 @@ def test_forged_entries(changes: list[tuple[int, str, int]]) -> None:
         check_dataset(path)
 
 
+@cache
+def large_forge() -> tuple[oracle.Forge, list[bytes]]:
+    """Return a store whose batches are large enough for a team of threads, and its records."""
+    records, dictionary = samples()
+    forge = oracle.Forge(dictionary=dictionary)
+    rng = np.random.default_rng(9)
+    many = [records[index % N] * int(size) for index, size in enumerate(rng.integers(0, 30, size=900))]
+    for index, record in enumerate(many):
+        forge.add(
+            record, (oracle.RAW, oracle.ZSTD, oracle.RAW, oracle.ZSTD_DICT)[index % 4], new_chunk=index == 400
+        )
+    return forge, many
+
+
+def gather_into(store: Any, batch: Any, stride: int) -> np.ndarray[Any, Any]:
+    rows = np.full((len(batch), stride), 0xA5, dtype=np.uint8)
+    store.gather(batch, rows, stride)
+    return rows
+
+
+@given(bad=st.sets(st.integers(0, 899), max_size=6), seed=st.integers(0, 1000))
+@settings(max_examples=settings.default.max_examples // 4)
+def test_a_team_of_threads_reads_and_fails_as_one_thread(bad: set[int], seed: int) -> None:
+    forge, records = large_forge()
+    batch = np.random.default_rng(seed).permutation(len(records))
+    assert sum(map(len, records)) > 512 << 10
+    stride = max(map(len, records))
+    entries = [dict(entry) for entry in forge.entries]
+    for index in bad:
+        entries[index]["codec"] = 7
+    first_bad = next((int(index) for index in batch if index in bad), None)
+    with tempfile.TemporaryDirectory() as folder:
+        path = dataclasses.replace(forge, entries=entries).write(Path(folder) / "store.zr", meta_bytes=None)
+        for io in ("mmap", "pread"):
+            for threads in (1, 2, 5):
+                with loaderx.Zrecord(path, mode="r", io=io, threads=threads) as store:
+                    reads = [lambda: store.gather_packed(batch), lambda: gather_into(store, batch, stride)]
+                    if first_bad is None:
+                        assert reads[0]()[0].tobytes() == b"".join(records[index] for index in batch)
+                        for row, index in zip(reads[1](), batch, strict=True):
+                            assert row[: len(records[index])].tobytes() == records[index]
+                        continue
+                    for read in reads:
+                        with pytest.raises(loaderx.CorruptRecordError) as caught:
+                            read()
+                        assert caught.value.record == first_bad
+
+
 @given(
     length=st.one_of(st.integers(0, N + 2), st.sampled_from([1 << 24, (1 << 24) + 1, (1 << 32) - 1])),
     tail_chunk=st.one_of(st.integers(0, 3), st.sampled_from([4095, 4096, 65535])),
@@ -263,19 +312,21 @@ def check_dataset(path: Path) -> None:
         assert ours.tobytes() == theirs.tobytes()
 
 
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**70), 2**70)
-    | st.floats(allow_nan=False)
-    | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
-    max_leaves=4,
+json_scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text(max_size=6)
+)
+json_lists = st.lists(json_scalars, max_size=3)
+json_values = st.one_of(
+    json_scalars,
+    json_lists,
+    st.lists(json_lists, max_size=2),
+    st.dictionaries(st.text(max_size=4), json_scalars | json_lists, max_size=2),
 )
 dtype_texts = st.one_of(
     st.sampled_from(
         ["<i2", ">i2", "|u1", "<f4", "|V2", "|S2", "<U1", "<M8[ns]", "|b1", "O", "|O", "i2,i2", "V0", "S0", "float",
-         "(2,)i2", "<i2 ", "bfloat16", "None", "", "V", "U", "<i3", "i2,O", "T", "=i2", "V9999999999", "a2", "c8"]
+         "(2,)i2", "<i2 ", "bfloat16", "None", "", "V", "U", "<i3", "i2,O", "T", "=i2", "V9999999999", "a2",
+         "|a60", "|c60", "<h2", "|B60", "c8"]
     ),
     st.text(max_size=5),
     st.text(alphabet="<>|=iufcSUVMmOb?0123456789[](),:{}'", max_size=7),
@@ -359,15 +410,13 @@ def structures(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-descrs = st.recursive(
-    plain_formats | json_values,
-    lambda inner: st.one_of(
-        st.tuples(inner, st.lists(extents, max_size=2)).map(list),
-        st.lists(inner, max_size=2),
-        structures(inner),
-    ),
-    max_leaves=5,
-)
+def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    in_an_array = st.tuples(inner, st.lists(extents, max_size=2)).map(list)
+    return st.one_of(in_an_array, st.lists(inner, max_size=2), structures(inner))
+
+
+flat_descrs = plain_formats | json_values
+descrs = st.one_of(flat_descrs, nested(flat_descrs), nested(nested(flat_descrs)))
 
 
 def fields(formats: list[Any], offsets: list[Any], itemsize: Any = ITEM, **more: Any) -> dict[str, Any]:

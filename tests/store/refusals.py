@@ -13,8 +13,13 @@ from loaderx.store import files
 
 
 @contextlib.contextmanager
-def refusing(operation: str, *, after: int = 0, number: int = errno.ENOSPC) -> Iterator[list[str]]:
-    """Refuse every operation of a kind once it has happened `after` times; gives the list of all operations seen."""
+def refusing(
+    operation: str, *, after: int = 0, once: bool = False, number: int = errno.ENOSPC
+) -> Iterator[list[str]]:
+    """Refuse operations of a kind once `after` of them have happened: one, or all that follow.
+
+    Gives the list of all operations seen.
+    """
     seen: list[str] = []
     counts = {operation: 0}
 
@@ -22,7 +27,7 @@ def refusing(operation: str, *, after: int = 0, number: int = errno.ENOSPC) -> I
         seen.append(name)
         if name == operation:
             counts[name] += 1
-            if counts[name] > after:
+            if counts[name] == after + 1 or (counts[name] > after and not once):
                 raise OSError(number, os.strerror(number))
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,0 +1,324 @@
+"""Writing datasets: complete or not at all, in bounded memory, from any source."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loaderx
+from loaderx import Dataset, RaggedDataset, write_dataset, write_ragged
+from loaderx.store import files
+from tests.store.refusals import refusing
+
+ROWS = np.random.default_rng(0).integers(0, 9, (500, 40), dtype="<i2")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_dataset_appears_when_it_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "d.zr"
+    seen: list[tuple[int, int | None, bool]] = []
+    n = write_dataset(path, ROWS, chunk_bytes=8000, progress=lambda done, total: seen.append((done, total, path.exists())))
+    assert n == 500
+    assert seen == [(8000 * (i + 1), 40_000, False) for i in range(5)]
+    assert names(tmp_path) == ["d.zr"] and names(path) == ["0.zr", "meta.zr", "schema.json"]
+    assert np.array_equal(Dataset(path)[:], ROWS)
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "truncate", "fsync", "rename", "mkdir"])
+def test_a_refused_write_leaves_nothing(operation: str, tmp_path: Path) -> None:
+    path = tmp_path / "d.zr"
+    with refusing("nothing") as seen:
+        write_dataset(tmp_path / "whole.zr", ROWS, chunk_bytes=8000)
+    assert seen.count(operation) > 0
+    for after in range(seen.count(operation)):
+        # The last fsync makes the new name durable: by then the dataset stands.
+        with refusing(operation, after=after, once=True), pytest.raises(loaderx.StoreIOError):
+            write_dataset(path, ROWS, chunk_bytes=8000)
+        if path.exists():
+            assert operation == "fsync" and after == seen.count(operation) - 1
+            assert np.array_equal(Dataset(path)[:], ROWS)
+        else:
+            assert names(tmp_path) == ["whole.zr"]
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
+    def interrupt(done: int, total: int | None) -> None:
+        raise KeyboardInterrupt
+
+    def endless() -> Iterator[np.ndarray[Any, Any]]:
+        for i in range(100):
+            yield np.arange(i)
+        raise RuntimeError("the source broke")
+
+    with pytest.raises(KeyboardInterrupt):
+        write_dataset(tmp_path / "d.zr", ROWS, progress=interrupt)
+    with pytest.raises(RuntimeError, match="the source broke"):
+        write_ragged(tmp_path / "r.zr", endless())
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("codec", ["raw", "zstd", "zstd_dict"])
+def test_appending_is_all_or_nothing(codec: Any, tmp_path: Path) -> None:
+    path = tmp_path / "d.zr"
+    write_dataset(path, ROWS, codec)
+    schema = (path / "schema.json").read_bytes()
+
+    def interrupt(done: int, total: int | None) -> None:
+        if done > 20_000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_dataset(path, ROWS[::-1], codec, chunk_bytes=8000, progress=interrupt)
+    assert len(Dataset(path)) == 500
+    assert write_dataset(path, ROWS[::-1], "raw", chunk_bytes=8000) == 500
+    assert np.array_equal(Dataset(path)[:], np.concatenate([ROWS, ROWS[::-1]]))
+    assert (path / "schema.json").read_bytes() == schema
+
+
+def test_the_partial_store_of_a_killed_process_is_swept(tmp_path: Path) -> None:
+    path = tmp_path / "d[1].zr"
+    script = textwrap.dedent(
+        """
+        import sys, numpy, loaderx
+        def wait(done, total):
+            print("writing", flush=True)
+            sys.stdin.read()
+        loaderx.write_dataset(sys.argv[1], numpy.zeros((100, 1000)), chunk_bytes=8000, progress=wait)
+        """
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as living:
+        assert living.stdout is not None and living.stdout.readline() == "writing\n"
+        (left,) = names(tmp_path)
+        assert left.startswith(".d[1].zr.partial-")
+        write_dataset(tmp_path / "other.zr", ROWS)
+        write_dataset(path, ROWS)  # beside the living one's, which is kept
+        assert names(tmp_path) == [left, "d[1].zr", "other.zr"]
+        living.send_signal(signal.SIGKILL)
+    write_dataset(path, ROWS, overwrite=True)
+    assert names(tmp_path) == ["d[1].zr", "other.zr"]
+
+
+def test_an_empty_folder_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "d.zr"
+    path.mkdir()
+    assert write_dataset(path, ROWS) == 500 and names(tmp_path) == ["d.zr"]
+
+
+def test_a_folder_with_other_files_gets_the_schema_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "d.zr"
+    path.mkdir()
+    (path / "notes.txt").write_text("keep me")
+    moved: list[str] = []
+
+    def observe(operation: str, source: Any, *details: Any) -> None:
+        if operation == "rename" and details[0].parent == path:
+            moved.append(details[0].name)
+
+    monkeypatch.setattr(files, "observe", observe)
+    write_dataset(path, ROWS, "zstd_dict")
+    assert moved == ["0.zr", "dict.zr", "meta.zr", "schema.json"]
+    assert names(tmp_path) == ["d.zr"]
+    assert names(path) == ["0.zr", "dict.zr", "meta.zr", "notes.txt", "schema.json"]
+    assert np.array_equal(Dataset(path)[:], ROWS) and (path / "notes.txt").read_text() == "keep me"
+
+
+def test_a_refused_move_into_a_folder_takes_back_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "d.zr"
+    path.mkdir()
+    (path / "notes.txt").write_text("keep me")
+    for after in range(2, 5):
+        with refusing("rename", after=after, once=True), pytest.raises(loaderx.StoreIOError):
+            write_dataset(path, ROWS)
+        assert names(path) == ["notes.txt"]
+
+
+@pytest.mark.root
+def test_a_mount_point_is_written_into(tmp_path: Path) -> None:
+    path = tmp_path / "d.zr"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", path], check=True)
+    try:
+        assert write_dataset(path, ROWS) == 500
+        with Dataset(path) as ds:
+            assert np.array_equal(ds[:], ROWS)
+        assert names(path) == ["0.zr", "meta.zr", "schema.json"] and names(tmp_path) == ["d.zr"]
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+@pytest.mark.root
+def test_a_real_full_disk(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (600, 4096), dtype=np.uint8)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", tmp_path], check=True)
+    try:
+        with pytest.raises(loaderx.StoreIOError, match="No space left"):
+            write_dataset(tmp_path / "d.zr", noise)
+        assert names(tmp_path) == []
+        write_dataset(tmp_path / "d.zr", noise[:200])
+        with pytest.raises(loaderx.StoreIOError, match="No space left"):
+            write_dataset(tmp_path / "d.zr", noise, chunk_bytes=100_000)
+        with Dataset(tmp_path / "d.zr") as ds:
+            assert np.array_equal(ds[:], noise[:200])
+        assert write_dataset(tmp_path / "d.zr", noise[:200]) == 200  # what the failed one took is free again
+        with Dataset(tmp_path / "d.zr") as ds:
+            assert np.array_equal(ds[200:], noise[:200])
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_overwrite_replaces_when_the_new_one_stands(
+    can_exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "d.zr"
+    write_dataset(path, ROWS)
+    if not can_exchange:
+        monkeypatch.setattr(files, "exchange", lambda source, target: False)
+    with Dataset(path) as old:
+        with refusing("fsync", after=2), pytest.raises(loaderx.StoreIOError):
+            write_dataset(path, np.zeros(3), overwrite=True)
+        assert np.array_equal(Dataset(path)[:], ROWS)
+        assert write_dataset(path, np.arange(3.0), overwrite=True) == 3
+        assert np.array_equal(old[:], ROWS)  # a handle on the old one reads on
+    assert Dataset(path)[:].tolist() == [0, 1, 2]
+    assert write_ragged(path, [[1, 2], [3]], overwrite=True) == 2
+    assert RaggedDataset(path)[0].tolist() == [1, 2]
+    assert names(tmp_path) == ["d.zr"]
+    assert write_dataset(tmp_path / "new.zr", ROWS, overwrite=True) == 500
+
+
+def test_memory_is_bounded_on_a_memory_map(tmp_path: Path, rss_anon: Callable[[], int]) -> None:
+    with open(tmp_path / "big.bin", "wb") as stream:
+        stream.truncate(4 << 30)
+    array = np.memmap(tmp_path / "big.bin", np.uint8, "r", shape=(1 << 14, 1 << 18))
+    before = rss_anon()
+    grown: list[int] = []
+    n = write_dataset(tmp_path / "d.zr", array, level=1, progress=lambda done, total: grown.append(rss_anon() - before))
+    assert n == 1 << 14 and len(grown) == 64
+    assert max(grown) < 512 << 20
+
+
+def test_memory_is_bounded_on_an_iterable(tmp_path: Path, rss_anon: Callable[[], int]) -> None:
+    before = rss_anon()
+    grown: list[int] = []
+    row = np.zeros(1 << 18, np.uint8)
+
+    def source() -> Iterator[np.ndarray[Any, Any]]:
+        for _ in range(1 << 12):
+            grown.append(rss_anon() - before)
+            yield row
+
+    assert write_ragged(tmp_path / "r.zr", source(), level=1) == 1 << 12
+    assert max(grown) < 512 << 20
+
+
+def test_an_iterable_may_reuse_its_array(tmp_path: Path) -> None:
+    buffer = np.zeros(4)
+
+    def source() -> Iterator[np.ndarray[Any, Any]]:
+        for i in range(100):
+            buffer[:] = i
+            yield buffer[: i % 5]
+
+    write_ragged(tmp_path / "r.zr", source(), "f4")
+    values, splits = RaggedDataset(tmp_path / "r.zr")[:]
+    assert splits.tolist() == np.cumsum([0, *(i % 5 for i in range(100))]).tolist()
+    assert values.dtype == np.float32 and values.tolist() == [float(i) for i in range(100) for _ in range(i % 5)]
+
+
+@pytest.mark.parametrize("as_iterable", [False, True])
+def test_a_dictionary_is_trained_on_sequences_and_iterables(as_iterable: bool, tmp_path: Path, caplog: Any) -> None:
+    records = [np.frombuffer(f"user={i % 17};item={i * 7919 % 1000};country=NL".encode(), np.uint8) for i in range(3000)]
+    with caplog.at_level("INFO", "loaderx"):
+        n = write_ragged(tmp_path / "r.zr", iter(records) if as_iterable else records, codec="zstd_dict", level=3, chunk_bytes=50_000)
+    assert n == 3000
+    assert ("first 50000 bytes" in caplog.text) == as_iterable
+    rds = RaggedDataset(tmp_path / "r.zr")
+    assert all(np.array_equal(rds[i], record) for i, record in enumerate(records))
+    assert rds._store.stats()["codecs"]["zstd_dict"] > 1000
+
+
+def test_a_dictionary_sample_is_spread_over_the_data(tmp_path: Path) -> None:
+    """The second half looks unlike the first; a sample of the first alone would not shrink it."""
+    rng = np.random.default_rng(0)
+    halves = [np.tile(rng.integers(0, 256, 64, dtype=np.uint8), (4000, 1)) for _ in range(2)]
+    for half in halves:
+        half[:, ::16] = rng.integers(0, 256, (4000, 4))
+    write_dataset(tmp_path / "d.zr", np.concatenate(halves), "zstd_dict", level=3)
+    ds = Dataset(tmp_path / "d.zr")
+    stored = [ds._store.stats()["live_bytes"]]
+    assert stored[0] < 0.7 * 8000 * 64
+    assert np.array_equal(ds[:], np.concatenate(halves))
+
+
+def test_a_dictionary_needs_data(tmp_path: Path) -> None:
+    with pytest.raises(loaderx.DictionaryError) as caught:
+        write_dataset(tmp_path / "d.zr", np.arange(5), "zstd_dict")
+    assert caught.value.code == -9 and names(tmp_path) == []
+
+
+def test_anything_that_gives_slices_is_read_slice_by_slice(tmp_path: Path) -> None:
+    class Source:
+        dtype, shape = ROWS.dtype, ROWS.shape
+        asked: list[slice] = []
+
+        def __getitem__(self, key: slice) -> Any:
+            self.asked.append(key)
+            return ROWS[key]
+
+    assert write_dataset(tmp_path / "d.zr", Source(), chunk_bytes=16_000) == 500
+    assert Source.asked == [slice(0, 200), slice(200, 400), slice(400, 600)]
+    assert np.array_equal(Dataset(tmp_path / "d.zr")[:], ROWS)
+
+
+def test_a_source_that_breaks_its_word_is_refused(tmp_path: Path) -> None:
+    class Source:
+        dtype, shape = ROWS.dtype, (600, 40)
+
+        def __getitem__(self, key: slice) -> Any:
+            return ROWS[key]
+
+    with pytest.raises(loaderx.SchemaError, match="slice 0:.* said int16"):
+        write_dataset(tmp_path / "d.zr", Source())
+    assert names(tmp_path) == []
+
+
+def test_progress_shows_a_bar_on_demand_only(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_dataset(tmp_path / "a.zr", ROWS)
+    write_dataset(tmp_path / "b.zr", ROWS, progress=False)
+    assert capfd.readouterr().err == ""
+    write_dataset(tmp_path / "c.zr", ROWS, progress=True)
+    assert "39.1k" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (5, 0), (5, 3, 0), (0,), (0, 0)])
+def test_arrays_of_nothing(shape: tuple[int, ...], tmp_path: Path) -> None:
+    array = np.zeros(shape, "<f4")
+    assert write_dataset(tmp_path / "d.zr", array) == shape[0]
+    got = Dataset(tmp_path / "d.zr")[:]
+    assert got.shape == shape and got.dtype == array.dtype
+    assert os.path.getsize(tmp_path / "d.zr" / "0.zr") == 0
+
+
+def test_an_empty_ragged_dataset_needs_a_dtype(tmp_path: Path) -> None:
+    assert write_ragged(tmp_path / "r.zr", [], dtype="<f4", item_shape=(3,)) == 0
+    rds = RaggedDataset(tmp_path / "r.zr")
+    values, splits = rds[:]
+    assert (values.shape, values.dtype, splits.tolist()) == ((0, 3), np.dtype("<f4"), [0])
+    padded, lengths = rds.getitems_padded([])
+    assert padded.shape == (0, 0, 3) and lengths.shape == (0,)
+    assert write_ragged(tmp_path / "r.zr", [np.ones((2, 3), "f4")]) == 1 and len(RaggedDataset(tmp_path / "r.zr")) == 1

@@ -1,0 +1,148 @@
+"""README.md and the pages: their examples run, their links lead somewhere, and their bytes are a store."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loaderx import Dataset, RaggedDataset, Zrecord, write_dataset, write_ragged
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+FORMAT = ROOT / "docs" / "format.md"
+
+TINY = [b"abc" * 12, b"xyz", b""]
+
+
+def code_blocks(page: Path, language: str) -> list[str]:
+    """Return the fenced blocks of a language."""
+    found = re.findall(rf"^```{language}\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert found, f"{page.name} has no block of {language}"
+    return found
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names of a page's headings, as links give them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = code_blocks(README, "python")
+    assert len(example.splitlines()) <= 15
+    for _ in range(2):  # also where it ran before
+        exec(compile(example, "README.md", "exec"), {})
+    (expected,) = code_blocks(README, "text")
+    assert capsys.readouterr().out == expected * 2
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```pycon" in page.read_text("utf-8")], ids=str)
+def test_examples_of_a_page_run(page: Path) -> None:
+    source = "\n".join(code_blocks(page, "pycon"))
+    test = doctest.DocTestParser().get_doctest(source, {}, page.name, str(page), 0)
+    report: list[str] = []
+    result = doctest.DocTestRunner().run(test, out=report.append)
+    assert result.attempted > 0 and result.failed == 0, "".join(report)
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+def test_relative_links_lead_to_files(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert "://" not in link and not name.startswith("/"), f"{page.name} points outside: {link}"
+        assert target.exists(), f"{page.name}: {link} does not exist"
+        if anchor:
+            # Sphinx makes "schema-json" of "schema.json"; both spellings of a heading are accepted.
+            names = anchors(target)
+            assert anchor in names or anchor.replace("-", "") in {n.replace("-", "") for n in names}, link
+
+
+# ---- docs/format.md ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reader() -> dict[str, Any]:
+    """Return the functions of the reader that the page shows."""
+    (source,) = [block for block in code_blocks(FORMAT, "python") if "def read_records" in block]
+    names: dict[str, Any] = {}
+    exec(compile(source, "docs/format.md", "exec"), names)
+    return names
+
+
+@pytest.fixture
+def dumped() -> Iterator[Callable[[], Path]]:
+    """Return a function that makes a store of the bytes that the page shows."""
+    dumps = [block for block in code_blocks(FORMAT, "text") if block.startswith("00000000: ")]
+    contents = [bytes.fromhex("".join(line[10:50].replace(" ", "") for line in dump.splitlines())) for dump in dumps]
+
+    def make() -> Path:
+        store = Path("dumped.zr")
+        store.mkdir()
+        for name, content in zip(("meta.zr", "0.zr"), contents, strict=True):
+            (store / name).write_bytes(content)
+        return store
+
+    yield make
+
+
+def test_dumped_bytes_are_the_store_of_the_page(dumped: Callable[[], Path], reader: dict[str, Any]) -> None:
+    store = dumped()
+    assert list(reader["read_records"](store)) == TINY
+    with Zrecord(store, mode="r") as z:
+        data, splits = z.gather_packed([0, 1, 2])
+        assert data.tobytes() == b"".join(TINY)
+        assert splits.tolist() == [0, 36, 39, 39]
+
+
+def test_page_makes_the_dumped_bytes(dumped: Callable[[], Path], reader: dict[str, Any]) -> None:
+    (source,) = [block for block in code_blocks(FORMAT, "python") if "tiny.zr" in block]
+    exec(compile(source, "docs/format.md", "exec"), {})
+    assert list(reader["read_records"]("tiny.zr")) == TINY
+    with open("tiny.zr/meta.zr", "rb") as meta:
+        head = meta.read(64)
+    store, made = dumped(), Path("tiny.zr/0.zr").read_bytes()
+    if len(made) == (store / "0.zr").stat().st_size:  # another release of zstd may find another frame
+        assert head == (store / "meta.zr").read_bytes()
+        assert made[-3:] == b"xyz"
+
+
+def test_reader_of_the_page_reads_datasets(reader: dict[str, Any]) -> None:
+    array = np.random.default_rng(0).integers(0, 3, (700, 5, 4), dtype=np.int16)
+    for codec in ("raw", "zstd", "zstd_dict"):
+        write_dataset(f"{codec}.zr", array, codec, progress=False)
+        np.testing.assert_array_equal(list(reader["read_arrays"](f"{codec}.zr")), Dataset(f"{codec}.zr")[:])
+    write_ragged("ragged.zr", [array[:n, 0] for n in (3, 0, 5)], progress=False)
+    for row, expected in zip(reader["read_arrays"]("ragged.zr"), RaggedDataset("ragged.zr"), strict=True):
+        np.testing.assert_array_equal(row, expected)
+
+
+def test_reader_of_the_page_follows_delete_and_compact(reader: dict[str, Any]) -> None:
+    with Zrecord("letters.zr", "raw") as z:
+        z.append(b"ABCDEF", 6, 1)
+        z.delete([1, 4])
+        assert list(reader["read_records"]("letters.zr")) == [b"A", b"F", b"C", b"D"]
+        z.compact()
+        assert list(reader["read_records"]("letters.zr")) == [b"A", b"F", b"C", b"D"]
+
+
+def test_reader_of_the_page_refuses_damage(dumped: Callable[[], Path], reader: dict[str, Any]) -> None:
+    store = dumped()
+    meta = bytearray((store / "meta.zr").read_bytes())
+    meta[16 + 8] = 37  # the original length of record 0
+    (store / "meta.zr").write_bytes(meta)
+    with pytest.raises(ValueError, match="a damaged record"):
+        list(reader["read_records"](store))
