@@ -72,7 +72,6 @@ class Appender:
         self._chunk_bytes = chunk_bytes
         self._created: list[Path] = []
         self._scratch = np.empty(0, np.uint8)
-        self._tail_moved = False
         self._committed = False
         self._open = contextlib.ExitStack()
         with files.errors_named(store, "open it for writing"):
@@ -140,7 +139,6 @@ class Appender:
         """Make everything that was added visible, and return the index of its first record."""
         if self.n_added:
             with files.errors_named(self._store, "commit the new records", "the store is as it was before"):
-                self._tail_moved = True
                 files.write_at(self._meta, struct.pack("<HI", self._tail_chunk, self._tail_offset), TAIL_AT)
                 files.write_at(self._meta, struct.pack("<I", self._length), LENGTH_AT)
         self._committed = True
@@ -150,9 +148,10 @@ class Appender:
         """Take back everything that was added, as far as the system lets it; what stays is beyond every record."""
         old = self._old
         with contextlib.suppress(OSError):
-            if self._tail_moved:
+            tail = struct.pack("<HI", old.tail_chunk, old.tail_offset)
+            if os.pread(self._meta, len(tail), TAIL_AT) != tail:
                 # First, for a header must not name chunks that are gone. Where it fails, they stay.
-                files.write_at(self._meta, struct.pack("<HI", old.tail_chunk, old.tail_offset), TAIL_AT)
+                files.write_at(self._meta, tail, TAIL_AT)
             if self._created or self._tail_offset != old.tail_offset:
                 # To the tail and back, so that the blocks are freed also where the file was longer than its records.
                 files.set_size(self._old_chunk, min(old.tail_offset, self._old_chunk_bytes))
