@@ -51,20 +51,25 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class Contender:
-    """A name, how to make the store, the folder under ``--peers`` that its path starts with, and how to install it."""
+    """A name, its package, how to make the store, and how to install the package.
+
+    Where the folder of peers has a folder named as the package, the contender's path starts with that.
+    """
 
     name: str
+    package: str
     make: Callable[[], Store]
     hint: str
-    folder: str | None = None
 
 
 def import_or_explain(module: str) -> Any:
-    """Import a module, or raise NotInstalledError with the import's own reason."""
+    """Import a module, or raise NotInstalledError; the reason names no path, for it may end on the page."""
     try:
         return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise NotInstalledError(f"no module {error.name}") from error
     except ImportError as error:
-        raise NotInstalledError(str(error)) from error
+        raise NotInstalledError(f"{module} cannot be imported") from error
 
 
 def encode_shape(records: Records) -> bytes:

@@ -41,7 +41,7 @@ class ContenderProcess:
     def __init__(self, contender: Contender, bounds_library: Path, peers: Path | None) -> None:
         self.name = contender.name
         environment = dict(os.environ)
-        folder = peers / contender.folder if peers and contender.folder else None
+        folder = peers / contender.package if peers else None
         if folder and folder.is_dir():
             paths = [str(folder.absolute()), environment.get("PYTHONPATH", "")]
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

@@ -19,43 +19,34 @@ def format_rows(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(3, *(len(row[column]) for row in rows)) for column in range(len(rows[0]))]
     lines = []
     for number, row in enumerate(rows):
-        cells = [
-            cell.rjust(width) if column else cell.ljust(width) for column, (cell, width) in _pair(row, widths)
-        ]
+        cells = [row[0].ljust(widths[0]), *(row[k].rjust(widths[k]) for k in range(1, len(row)))]
         lines.append(f"| {' | '.join(cells)} |")
         if number == 0:
-            rules = [
-                "-" * width if column == 0 else "-" * (width - 1) + ":" for column, width in enumerate(widths)
-            ]
+            rules = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
             lines.append(f"| {' | '.join(rules)} |")
     return "\n".join(lines)
 
 
-def _pair(row: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
-    return list(enumerate(zip(row, widths, strict=True)))
-
-
-def format_table(table: Table, missing: Mapping[str, str] | None = None) -> str:
-    """Return a result table as Markdown, fastest first; ratios are those of `Table.reference` to each row."""
-    reference = table["rows"].get(table["reference"])
+def format_table(table: Table) -> str:
+    """Return a result table as Markdown, best first; the last column is `Table.reference` over each row."""
+    measured = {name: values for name, values in table["rows"].items() if values}
+    best_first = sorted(measured, key=lambda name: summarize(measured[name]).median)
+    if table["unit"].endswith("/s"):
+        best_first.reverse()
     columns = sorted({column for more in table["more"].values() for column in more})
+    reference = measured.get(table["reference"]) if len(measured) > 1 else None
     head = ["", f"{table['unit']}, median", "least", "greatest", *columns]
-    if reference and len(table["rows"]) > 1:
-        head.append(f"{table['reference']} over it")
-    is_rate = table["unit"].endswith("/s")
-    rows = [head]
-    for name, values in sorted(
-        table["rows"].items(), key=lambda row: summarize(row[1]).median, reverse=is_rate
-    ):
-        summary = summarize(values)
+    rows = [[*head, f"{table['reference']} over it"] if reference else head]
+    for name in best_first:
+        summary, more = summarize(measured[name]), table["more"].get(name, {})
         row = [name, *map(format_number, (summary.median, summary.minimum, summary.maximum))]
-        more = table["more"].get(name, {})
         row += [format_number(more[column]) if column in more else "" for column in columns]
-        if reference and len(table["rows"]) > 1:
-            ratio = summarize(pair_ratios(reference, values))
-            row.append("" if name == table["reference"] else format_number(ratio.median))
+        if reference:
+            ratio = summarize(pair_ratios(reference, measured[name])).median
+            row.append("" if name == table["reference"] else format_number(ratio))
         rows.append(row)
-    rows += [[name, reason] + [""] * (len(head) - 2) for name, reason in (missing or {}).items()]
+    for name in [name for name in table["rows"] if name not in measured]:
+        rows.append([name, "not installed"] + [""] * (len(rows[0]) - 2))
     return format_rows(rows)
 
 

@@ -10,7 +10,10 @@ RESULTS_FOLDER = Path(__file__).parent / "results"
 
 
 class Table(TypedDict):
-    """Numbers of one kind, a row a contender, a number a round; `more` holds further columns, pooled over rounds."""
+    """Numbers of one kind, a row a contender, a number a round, none where the contender is not installed.
+
+    `more` holds further columns, pooled over rounds; ratios are shown of the row `reference` to the others.
+    """
 
     title: str
     unit: str

@@ -13,20 +13,22 @@
 - **Turns.** Every contender has a process of its own and they are measured in turn: a round measures each once for
   the same time, and each round begins with the next one. The number of a round is the throughput over all its calls.
   A ratio is taken within a round; its median over the rounds is given, and the least and the greatest.
-- **Quiet.** A turn of gathers during which other programs used more than a tenth of a core is measured again, at most
-  five times; how many turns stayed disturbed is given with the settings.
+- **Quiet.** A turn during which other programs used more than a tenth of a core is measured again, at most five
+  times; how many turns stayed disturbed is given with the settings.
 - **Beside a busy process.** The same raw and zstd gathers while one process computes without a pause, with all cores
-  and with one thread. The number of a round is the mean time of a call; percentiles are over all calls.
+  and with one thread, in turns twice as long. The number of a round is the mean time of a call; percentiles are over
+  all calls.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +41,7 @@ from benchmarks.pairing import run_rounds
 from benchmarks.process import ContenderProcess
 from benchmarks.registry import list_contenders
 from benchmarks.report import print_result
-from benchmarks.results import Result, Table, make_table, write_result
+from benchmarks.results import Result, Table, make_table, round_number, write_result
 
 LEAST_ROUNDS = 7
 MOST_FOREIGN_CORES = 0.1
@@ -54,17 +56,8 @@ GATHER_RAW = (
     "loaderx raw, 1 thread",
 )
 GATHER_ZSTD = ("loaderx zstd", "libzstd bound", "loaderx 0.7.3 zstd", "arrayrecord", "loaderx zstd, 1 thread")
-WRITE = (
-    "loaderx raw",
-    "loaderx zstd",
-    "libzstd alone",
-    "loaderx 0.7.3 raw",
-    "loaderx 0.7.3 zstd",
-    "npy memmap",
-    "lmdb",
-    "h5py",
-    "arrayrecord",
-)
+WRITE_RAW = ("loaderx raw", "loaderx 0.7.3 raw", "npy memmap", "lmdb", "h5py")
+WRITE_ZSTD = ("loaderx zstd", "libzstd alone", "loaderx 0.7.3 zstd", "arrayrecord")
 BUSY_RAW = ("loaderx raw", "loaderx raw, 1 thread", "loaderx 0.7.3 raw", "memcpy bound")
 BUSY_ZSTD = ("loaderx zstd", "loaderx zstd, 1 thread", "loaderx 0.7.3 zstd", "libzstd bound")
 
@@ -104,6 +97,7 @@ class Bench:
     data: Path
     contenders: dict[str, ContenderProcess] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
     more: dict[str, dict[str, float]] = field(default_factory=dict)
     neighbours: list[int] = field(default_factory=list)
     num_disturbed: int = 0
@@ -113,7 +107,8 @@ class Bench:
         every = list_contenders(bounds_library)
         for name in names:
             try:
-                self.contenders[name] = ContenderProcess(every[name], bounds_library, peers)
+                self.contenders[name] = started = ContenderProcess(every[name], bounds_library, peers)
+                self.versions[every[name].package] = started.version
             except NotInstalledError as error:
                 self.missing[name] = f"not installed ({error}); {every[name].hint}"
 
@@ -126,11 +121,33 @@ class Bench:
         """Return those of the names that are running."""
         return [name for name in names if name in self.contenders]
 
+    def take_turn(self, name: str, command: str, **values: str | int | float) -> Any:
+        """Let a contender obey a timed command, again where other programs ran meanwhile, and return its answer."""
+        contender = self.contenders[name]
+        for _ in range(MOST_TRIES if self.size.redo else 1):
+            foreign = ForeignLoad([contender.pid, *self.neighbours])
+            answer = contender.ask(command, **values)
+            if foreign.measure() <= MOST_FOREIGN_CORES:
+                return answer
+        self.num_disturbed += 1
+        return answer
+
+    def table(
+        self,
+        title: str,
+        unit: str,
+        names: Sequence[str],
+        measure: Callable[[str, int], float],
+        more: dict[str, dict[str, float]],
+    ) -> Table:
+        """Measure the named contenders in rounds; the row of one that is not installed is empty."""
+        rows = run_rounds(self.choose(names), measure, self.size.num_rounds)
+        rows |= {name: [] for name in names if name in self.missing}
+        return make_table(title, unit, names[0], rows, more)
+
     def write_once(self, name: str, index: int) -> float:
         """Write a store on the memory file system, remove it, and return MiB/s."""
-        with tempfile.TemporaryDirectory(dir=self.tmpfs) as scratch:
-            path = Path(scratch) / f"written-{index}"
-            seconds = self.contenders[name].ask("write", data=str(self.data), path=str(path))
+        seconds = self.take_turn(name, "write_scratch", data=str(self.data), folder=str(self.tmpfs))
         return self.size.data_mib / float(seconds)
 
     def open_once(self, name: str, codec_mate: str | None) -> None:
@@ -146,47 +163,46 @@ class Bench:
         self.more[name] = {} if name.endswith("bound") else {"MiB on disk": stored / 2**20}
         contender.ask("open", path=str(path), data=str(self.data), batch=self.size.batch)
 
-    def gather_ns(self, name: str, index: int) -> list[int]:
-        """Take one turn of gathers, again where other programs ran: the nanoseconds of each call."""
-        contender = self.contenders[name]
-        took: list[int] = []
-        for _ in range(MOST_TRIES if self.size.redo else 1):
-            foreign = ForeignLoad([contender.pid, *self.neighbours])
-            took = contender.ask("run", seconds=self.size.turn_s, batch=self.size.batch, seed=1000 + index)
-            if foreign.measure() <= MOST_FOREIGN_CORES:
-                return took
-        self.num_disturbed += 1
+    def gather_ns(self, name: str, index: int, seconds: float) -> list[int]:
+        """Take one turn of gathers: the nanoseconds of each call."""
+        took: list[int] = self.take_turn(
+            name, "run", seconds=seconds, batch=self.size.batch, seed=1000 + index
+        )
         return took
 
     def gather_rate(self, name: str, index: int) -> float:
         """Take one turn of gathers: MiB/s over all its calls."""
-        took = self.gather_ns(name, index)
+        took = self.gather_ns(name, index, self.size.turn_s)
         return self.size.batch_mib * len(took) / (sum(took) / 1e9)
 
     def gather_mean(self, calls: dict[str, list[int]], name: str, index: int) -> float:
         """Take one turn of gathers: the mean microseconds of a call; all calls are kept in `calls`."""
-        took = self.gather_ns(name, index)
+        took = self.gather_ns(name, index, 2 * self.size.turn_s)
         calls.setdefault(name, []).extend(took)
         return sum(took) / len(took) / 1e3
 
-    def rates(self, title: str, names: Sequence[str]) -> Table:
+    def gathers(self, title: str, names: Sequence[str]) -> Table:
         """Measure gathers in rounds."""
-        chosen = self.choose(names)
-        rows = run_rounds(chosen, self.gather_rate, self.size.num_rounds)
-        return make_table(title, "MiB/s", names[0], rows, {name: self.more[name] for name in chosen})
+        more = {name: self.more[name] for name in self.choose(names)}
+        return self.table(title, "MiB/s", names, self.gather_rate, more)
+
+    def writes(self, title: str, names: Sequence[str]) -> Table:
+        """Measure writes in rounds, after one that warms up."""
+        for name in self.choose(names):
+            self.write_once(name, -1)
+        return self.table(title, "MiB/s", names, self.write_once, {})
 
     def busy(self, title: str, names: Sequence[str]) -> Table:
         """Measure gathers in rounds beside a busy process."""
         calls: dict[str, list[int]] = {}
         with busy_process() as neighbour:
             self.neighbours = [neighbour]
-            rows = run_rounds(self.choose(names), partial(self.gather_mean, calls), self.size.num_rounds)
+            table = self.table(title, "us", names, partial(self.gather_mean, calls), {})
         self.neighbours = []
-        more = {
-            name: {"p50": float(np.percentile(took, 50)) / 1e3, "p99": float(np.percentile(took, 99)) / 1e3}
-            for name, took in calls.items()
-        }
-        return make_table(title, "us", names[0], rows, more)
+        for name, took in calls.items():
+            p50, p99 = np.percentile(took, [50, 99]) / 1e3
+            table["more"][name] = {"p50": round_number(p50), "p99": round_number(p99)}
+        return table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -213,7 +229,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the benchmark, print its tables, and write its result; 2 when an option is wrong."""
     size = QUICK if options.quick else Size(num_rounds=options.rounds or Size.num_rounds)
-    names = list(dict.fromkeys(GATHER_RAW + GATHER_ZSTD + WRITE))
+    names = list(dict.fromkeys(GATHER_RAW + GATHER_ZSTD + WRITE_RAW + WRITE_ZSTD))
     unknown = sorted(set(options.only or ()) - set(names))
     if unknown or (size.num_rounds < LEAST_ROUNDS and not options.quick):
         print(f"unknown contender: {unknown[0]}" if unknown else f"--rounds must be at least {LEAST_ROUNDS}")
@@ -245,18 +261,14 @@ def measure(size: Size, names: Sequence[str], folder: Path, tmpfs: Path, peers: 
             mate = name.removesuffix(", 1 thread")
             bench.open_once(name, mate if mate in bench.contenders else None)
         tables = {
-            "gather_raw": bench.rates("Gather, records stored as they are", GATHER_RAW),
-            "gather_zstd": bench.rates("Gather, zstd", GATHER_ZSTD),
-            "write": make_table(
-                "Write",
-                "MiB/s",
-                WRITE[0],
-                run_rounds(bench.choose(WRITE), bench.write_once, size.num_rounds),
-            ),
+            "gather_raw": bench.gathers("Gather, records stored as they are", GATHER_RAW),
+            "gather_zstd": bench.gathers("Gather, zstd", GATHER_ZSTD),
+            "write_raw": bench.writes("Write, records stored as they are", WRITE_RAW),
+            "write_zstd": bench.writes("Write, zstd", WRITE_ZSTD),
             "busy_raw": bench.busy("Gather beside a busy process, records stored as they are", BUSY_RAW),
             "busy_zstd": bench.busy("Gather beside a busy process, zstd", BUSY_ZSTD),
         }
-        environment |= {name: contender.version for name, contender in bench.contenders.items()}
+        environment |= bench.versions
     finally:
         bench.stop()
     return {

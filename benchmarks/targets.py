@@ -78,14 +78,20 @@ TARGETS = (
     Target(
         "store",
         "zstd write over libzstd compressing alone",
-        "write",
+        "write_zstd",
         "loaderx zstd",
         "libzstd alone",
         "at least",
         0.85,
     ),
     Target(
-        "store", "raw write over loaderx 0.7.3", "write", "loaderx raw", "loaderx 0.7.3 raw", "at least", 1.1
+        "store",
+        "raw write over loaderx 0.7.3",
+        "write_raw",
+        "loaderx raw",
+        "loaderx 0.7.3 raw",
+        "at least",
+        1.1,
     ),
     Target("import", "`import loaderx` on top of NumPy", "import", "loaderx", None, "at most", 100.0, "ms"),
 )

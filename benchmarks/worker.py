@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -44,6 +45,11 @@ class Worker:
         start = time.perf_counter()
         self._store.write(Path(path), records)
         return time.perf_counter() - start
+
+    def write_scratch(self, data: str, folder: str) -> float:
+        """Write a new store in `folder` and remove it, which is not timed; seconds."""
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            return self.write(data, str(Path(scratch) / "written"))
 
     def open(self, path: str, data: str, batch: int) -> int:
         """Open, gather every record once in random order, and compare each with the array; the number of records."""

@@ -303,13 +303,13 @@ class MissingDependencyError(LoaderxError, ImportError):
     Attributes
     ----------
     package : str
-    extra : str
-        The extra of loaderx that installs it.
+    extra : str or None
+        The extra of loaderx that installs it, if there is one.
     """
 
     attribute_names = ("package", "extra")
     package: str
-    extra: str
+    extra: str | None
 
 
 _CODE_MESSAGES = {

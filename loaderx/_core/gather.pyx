@@ -47,8 +47,14 @@ cdef extern from *:
     #ifndef LOADERX_ZSTD_SOURCE
       #define LOADERX_ZSTD_SOURCE "unknown"
     #endif
+    #if defined(__GNUC__) || defined(__clang__)
+      #define LX_PREFETCH(address) __builtin_prefetch((address), 0, 3)
+    #else
+      #define LX_PREFETCH(address) ((void)0)
+    #endif
     """
     const char* LOADERX_ZSTD_SOURCE
+    void LX_PREFETCH(const void* address) nogil
 
 
 class Fault(enum.IntEnum):
@@ -101,6 +107,14 @@ cdef enum:
     MAX_LOSS = 4
     MIN_PAUSE = 32
     MAX_PAUSE = 1024
+    WINS_TO_TRUST = 16
+
+    # What the processor is asked for ahead of a copy: the first lines of each page of the next record. Within a page its
+    # own prefetchers follow.
+    PAGE = 4096
+    LINE = 64
+    LINES_AHEAD = 4
+    MAX_AHEAD = 65536
 
 
 cdef struct Worker:
@@ -359,6 +373,30 @@ cdef void fill(uint8_t* dst, int64_t n_bytes, const uint8_t* pattern, int64_t pa
         done += step
 
 
+cdef inline void foresee(const Batch* batch, int64_t i) noexcept nogil:
+    """Have the processor fetch the beginning of record `i`'s stored bytes. Checks only what it touches itself."""
+    cdef const RecordLoc* entry
+    cdef const uint8_t* stored
+    cdef int64_t index
+    cdef int64_t end
+    cdef int64_t at = 0
+    cdef int64_t line
+    if i >= batch.n or batch.table.base == NULL:
+        return
+    index = batch.idxs[i]
+    if index < 0 or index >= batch.length or batch.table.size < HEADER_BYTES + (index + 1) * RECORD_BYTES:
+        return
+    entry = <const RecordLoc*>(batch.table.base + HEADER_BYTES + index * RECORD_BYTES)
+    if entry.chunk_id >= batch.n_chunks or batch.chunks[entry.chunk_id].base == NULL:
+        return
+    stored = batch.chunks[entry.chunk_id].base + entry.offset
+    end = min(<int64_t>entry.phys_length, <int64_t>MAX_AHEAD)
+    while at < end:
+        for line in range(LINES_AHEAD):
+            LX_PREFETCH(stored + at + line * LINE)  # an address without memory is no fault
+        at += PAGE
+
+
 cdef int serve(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
     """Bring record `i` of the batch to its place."""
     cdef RecordLoc* entry = &worker.entry
@@ -371,6 +409,7 @@ cdef int serve(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
     cdef int fault = look_up(batch, worker, i)
     if fault:
         return fault
+    foresee(batch, i + 1)
     n_bytes = entry.logic_length
     if batch.starts != NULL:
         start = batch.starts[i]
@@ -436,29 +475,35 @@ cdef struct Governor:
     # belongs to the whole process. So what teams lose is counted, in units of what the same batch takes one thread, and
     # when it is too much, batches are served by one thread for a while. Only touched with the GIL held.
     double loss
+    int64_t n_won           # team calls since the last that lost or that shortened the pause
     int64_t solo_calls      # batches still to be served by one thread
     int64_t pause           # how many there will be the next time
 
 cdef Governor governor
 governor.loss = 0
+governor.n_won = 0
 governor.solo_calls = 0
 governor.pause = MIN_PAUSE
 
 
 cdef void judge(int64_t team_ns, int64_t own_ns, int64_t own_n, int64_t n) noexcept:
     """Learn from a team's call: it took `team_ns`; the calling thread served `own_n` of `n` records in `own_ns`."""
-    cdef double solo_ns
+    cdef double cost
     if own_n == 0 or own_ns <= 0:
         return
-    solo_ns = <double>own_ns * n / own_n
-    governor.loss += team_ns / solo_ns - 1
-    if governor.loss <= -MAX_LOSS:
-        governor.loss = -MAX_LOSS
-        governor.pause = MIN_PAUSE
-    elif governor.loss > MAX_LOSS:
+    cost = team_ns * <double>own_n / (<double>own_ns * n) - 1
+    governor.loss = max(governor.loss + cost, <double>-MAX_LOSS)
+    if governor.loss > MAX_LOSS:
         governor.loss = 0
+        governor.n_won = 0
         governor.solo_calls = governor.pause
         governor.pause = min(2 * governor.pause, <int64_t>MAX_PAUSE)
+    elif cost < 0:
+        governor.n_won += 1
+        # A neighbour that comes and goes lets a few calls win between two that lose: trust grows back slowly.
+        if governor.n_won == WINS_TO_TRUST:
+            governor.n_won = 0
+            governor.pause = max(governor.pause // 2, <int64_t>MIN_PAUSE)
 
 
 cdef void serve_in_team(const Batch* batch, Worker* worker, int64_t i, int64_t share) noexcept nogil:

@@ -12,6 +12,8 @@ import os
 
 cdef extern from *:
     """
+    #include <time.h>  /* which posix/time.pxd counts on Python.h to bring; from 3.13 on it does not */
+
     /* Several gathers look at one file at the same time. Relaxed would do for each number by itself; the pair is
        ordered so that a fresh time is never seen with a stale size. */
     #define LX_LOAD(pointer) __atomic_load_n((pointer), __ATOMIC_ACQUIRE)

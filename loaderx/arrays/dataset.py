@@ -14,7 +14,7 @@ import numpy.typing as npt
 from loaderx.arrays.indexing import resolve, resolve_batch
 from loaderx.arrays.schema import read_schema
 from loaderx.errors import DestinationError, SchemaError
-from loaderx.store.buffers import Indices
+from loaderx.store.buffers import Indices, empty_batch
 from loaderx.store.options import check_batch_bytes, check_max_batch_bytes
 from loaderx.store.zrecord import Zrecord
 
@@ -22,8 +22,8 @@ from loaderx.store.zrecord import Zrecord
 class Dataset:
     """A dataset of records that share dtype and shape, opened for reading.
 
-    Indexing is NumPy's along the first axis, and always copies: ``ds[i]`` is one record, ``ds[2:10]``, ``ds[[3,
-    1, 3]]``, ``ds[mask]`` are batches.
+    Indexing is NumPy's along the first axis, and always copies: ``ds[i]`` is one record; ``ds[2:10]``, ``ds[[3,
+    1, 3]]`` and ``ds[mask]`` are batches.
 
     Parameters
     ----------
@@ -143,7 +143,13 @@ class Dataset:
         shape = axes + self.shape
         if out is None:
             check_batch_bytes(self.path, len(indices) * self._record_bytes, self._max_batch_bytes)
-            out = np.empty(shape, self.dtype)
+            n_bytes = len(indices) * self._record_bytes
+            # Without bytes there is nothing to view; NumPy makes such arrays by itself.
+            out = (
+                empty_batch(n_bytes).view(self.dtype).reshape(shape)
+                if n_bytes
+                else np.empty(shape, self.dtype)
+            )
         elif not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != self.dtype:
             got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
             raise DestinationError(

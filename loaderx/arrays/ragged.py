@@ -170,16 +170,12 @@ class RaggedDataset:
         """
         indices = self._one_axis(*resolve_batch(self.path, idxs, len(self._store)))
         pad = pad_scalar(pad_value, self.dtype).tobytes()
-        row_bytes = self._row_bytes
-        if max_len is None:
-            stride = None
-        else:
-            lengths = self._rows(self._store.lengths(indices), indices)
-            stride = check_max_len(lengths, max_len, indices) * row_bytes
-        data, record_bytes = self._store.gather_padded(indices, stride, pad, max_bytes=self._max_batch_bytes)
-        lengths = self._rows(record_bytes, indices)
-        shape = (len(indices), data.shape[1] // row_bytes, *self.item_shape)
-        return data.reshape(-1).view(self.dtype).reshape(shape), lengths
+        lengths = self._rows(self._store.lengths(indices), indices)
+        width = check_max_len(lengths, max_len, indices)
+        data, _ = self._store.gather_padded(
+            indices, width * self._row_bytes, pad, max_bytes=self._max_batch_bytes
+        )
+        return data.reshape(-1).view(self.dtype).reshape(len(indices), width, *self.item_shape), lengths
 
     def _packed(self, indices: Indices) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         data, splits = self._store.gather_packed(indices, max_bytes=self._max_batch_bytes)

@@ -49,8 +49,8 @@ class Schema:
         return self.dtype.itemsize * math.prod(self.shape)
 
     def __str__(self) -> str:
-        rows = ("rows", *self.shape) if self.kind == "ragged" else self.shape
-        return f"{self.kind} records of {self.dtype} {'(' + ', '.join(map(str, rows)) + ')'}"
+        shape = f"(rows, {', '.join(map(str, self.shape))})" if self.kind == "ragged" else str(self.shape)
+        return f"{self.kind} records of {self.dtype} {shape}"
 
 
 def new_schema(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +14,11 @@ import numpy.typing as npt
 
 from loaderx.arrays.progress import Progress, reporting
 from loaderx.arrays.schema import Schema, new_schema, read_schema, write_schema
-from loaderx.errors import OptionError, RecordTooLargeError, SchemaError
+from loaderx.errors import OptionError, RecordTooLargeError, SchemaError, ZrecordError
+from loaderx.store import files
 from loaderx.store.append import Append
-from loaderx.store.format import MAX_RECORD_BYTES, META, SCHEMA
+from loaderx.store.buffers import as_source
+from loaderx.store.format import DICTIONARY, MAX_RECORD_BYTES, META, SCHEMA
 from loaderx.store.options import Codec, check_codec, check_level, check_threads
 from loaderx.store.staging import Staging
 from loaderx.store.zrecord import Zrecord
@@ -114,7 +117,7 @@ def write_dataset(
     def samples(target_bytes: int) -> list[memoryview]:
         count = max(1, target_bytes // max(1, record_bytes))
         chosen = np.unique(np.linspace(0, max(n - 1, 0), min(count, n)).astype(np.int64))
-        return [_bytes_of(source[index : index + 1]) for index in chosen.tolist()]
+        return [as_source(source[index : index + 1]) for index in chosen.tolist()]
 
     def add(append: Append) -> Iterator[int]:
         for first in range(0, n, step):
@@ -125,7 +128,7 @@ def write_dataset(
                     f"said {schema.dtype} {(n, *schema.shape)} in all",
                     path=target,
                 )
-            append.add(_bytes_of(block), len(block), record_bytes)
+            append.add(as_source(block), len(block), record_bytes)
             yield len(block) * record_bytes
 
     writer = _Writer(target, schema, level, threads, dict_size, overwrite)
@@ -206,7 +209,9 @@ def write_ragged(
         import logging
 
         logging.getLogger(__name__).info(
-            "%s: an iterable cannot be sampled all over: its first %d bytes train the dictionary", target, chunk_bytes
+            "%s: an iterable cannot be sampled all over: its first %d bytes train the dictionary",
+            target,
+            chunk_bytes,
         )
         head = _up_to((memoryview(bytes(record)) for record in rest), chunk_bytes)
         return _up_to(iter(head), target_bytes)
@@ -286,7 +291,7 @@ class _Records:
                 record_bytes=values.nbytes,
                 limit_bytes=MAX_RECORD_BYTES,
             )
-        return _bytes_of(values)
+        return as_source(values)
 
     def _array(self, source: Any, dtype: np.dtype[Any] | None, number: int) -> npt.NDArray[Any]:
         if isinstance(source, np.ma.MaskedArray):
@@ -374,11 +379,17 @@ class _Writer:
     def _fill(self, path: Path, add: Any, samples: Any, n_bytes: int | None, report: Any) -> None:
         codec = self._schema.codec
         with Zrecord(path, codec, level=self._level, threads=self._threads) as store:
-            if codec == "zstd_dict" and not store.has_dict():
-                self._train(store, samples, n_bytes)
-            with store.appending() as append:
-                for part_bytes in add(append):
-                    report(part_bytes)
+            trains = codec == "zstd_dict" and not store.has_dict()
+            try:
+                if trains:
+                    self._train(store, samples, n_bytes)
+                with store.appending() as append:
+                    for part_bytes in add(append):
+                        report(part_bytes)
+            except BaseException:
+                if trains:
+                    _forget_dictionary(path)
+                raise
 
     def _train(self, store: Zrecord, samples: Any, n_bytes: int | None) -> None:
         size = self._dict_size
@@ -389,16 +400,17 @@ class _Writer:
         store.train_dict(b"".join(chosen), [sample.nbytes for sample in chosen], size)
 
 
+def _forget_dictionary(path: Path) -> None:
+    """Remove a dictionary that was just trained, unless records need it: the failure may have come after the commit."""
+    with contextlib.suppress(OSError, ZrecordError):
+        with Zrecord(path, mode="r") as store:
+            needed = "zstd_dict" in store.stats()["codecs"]
+        if not needed:
+            files.unlink(path / DICTIONARY)
+
+
 def _is_sliced(array: Any) -> bool:
     return hasattr(array, "dtype") and hasattr(array, "shape") and hasattr(array, "__getitem__")
-
-
-def _bytes_of(array: Any) -> memoryview:
-    """Return an array's bytes in C order; its own memory where they lie so."""
-    values = np.ascontiguousarray(array)
-    if values.nbytes == 0:
-        return memoryview(b"")
-    return values.reshape(-1).view(np.uint8).data
 
 
 def _up_to(records: Iterator[memoryview], n_bytes: int) -> list[memoryview]:

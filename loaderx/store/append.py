@@ -148,10 +148,14 @@ class Appender:
         """Take back everything that was added, as far as the system lets it; what stays is beyond every record."""
         old = self._old
         with contextlib.suppress(OSError):
-            tail = struct.pack("<HI", old.tail_chunk, old.tail_offset)
-            if os.pread(self._meta, len(tail), TAIL_AT) != tail:
-                # First, for a header must not name chunks that are gone. Where it fails, they stay.
-                files.write_at(self._meta, tail, TAIL_AT)
+            # What is in the file counts, not how far `commit` came: a signal may have come behind any write. First the
+            # length, then the tail, and only then the data, for a header must not name what is gone; where one fails,
+            # the rest stays.
+            tail_chunk, tail_offset, length = struct.unpack("<HII", os.pread(self._meta, 10, TAIL_AT))
+            if length != old.length:
+                files.write_at(self._meta, struct.pack("<I", old.length), LENGTH_AT)
+            if (tail_chunk, tail_offset) != (old.tail_chunk, old.tail_offset):
+                files.write_at(self._meta, struct.pack("<HI", old.tail_chunk, old.tail_offset), TAIL_AT)
             if self._created or self._tail_offset != old.tail_offset:
                 # To the tail and back, so that the blocks are freed also where the file was longer than its records.
                 files.set_size(self._old_chunk, min(old.tail_offset, self._old_chunk_bytes))

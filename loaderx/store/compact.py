@@ -120,7 +120,9 @@ def compact(store: Path, table: FileMap, header: Header, chunk_bytes: int) -> No
         for chunk, used in enumerate(plan.used_bytes):
             files.set_size(chunks[chunk], used)
         for name in os.listdir(store):
-            if (chunk_number(name) or 0) > plan.tail_chunk:  # also what a killed append or an earlier compaction left
+            if (
+                chunk_number(name) or 0
+            ) > plan.tail_chunk:  # also what a killed append or an earlier compaction left
                 files.unlink(store / name)
 
 

@@ -20,7 +20,7 @@ def create_store(store: Path) -> None:
     StoreIOError
     """
     with files.errors_named(store, "create it"):
-        _make_directories(store)
+        make_directories(store)
         # Two processes may be here at once: the second finds the store of the first.
         lock = files.hold_directory(store, wait=True)
         assert lock is not None
@@ -65,14 +65,18 @@ def check_no_foreign_files(store: Path) -> None:
         )
 
 
-def _make_directories(path: Path) -> None:
-    missing = []
+def make_directories(path: Path) -> list[Path]:
+    """Make a directory and those above it that are missing, and return the ones made, the highest first."""
+    missing: list[Path] = []
     while not path.exists():
-        missing.append(path)
+        missing.insert(0, path)
         path = path.parent
-    for path in reversed(missing):
+    made = []
+    for directory in missing:
         try:
-            files.make_directory(path)
-        except FileExistsError:
-            if not path.is_dir():
+            files.make_directory(directory)
+            made.append(directory)
+        except FileExistsError:  # another process was quicker
+            if not directory.is_dir():
                 raise
+    return made

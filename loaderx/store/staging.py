@@ -13,16 +13,16 @@ import secrets
 from pathlib import Path
 from types import TracebackType
 
-from loaderx.errors import NotAStoreError
+from loaderx.errors import LoaderxError, NotAStoreError, ZrecordError
 from loaderx.store import files
-from loaderx.store.create import foreign_files, make_empty
+from loaderx.store.create import foreign_files, make_directories, make_empty
 from loaderx.store.format import META, SCHEMA, is_store_file
 
 
 class Staging:
     """A store being built, and the place it will have.
 
-    As a context manager it removes what was not installed.
+    A context manager: the directory is made when the block begins, and what was not installed is removed at its end.
 
     Parameters
     ----------
@@ -44,25 +44,30 @@ class Staging:
 
     def __init__(self, target: Path, *, replace: bool = False) -> None:
         self._target = target
+        _check_target(target, replace)
         self._replace = replace and (target / META).exists()
-        _check_target(target, self._replace)
         # Only a directory that is empty and on the same file system can be replaced by renaming another upon it.
         self._inside = (
             target.is_dir() and not self._replace and (os.path.ismount(target) or bool(os.listdir(target)))
         )
-        folder = target if self._inside else target.parent
-        with files.errors_named(target, "create it"):
-            folder.mkdir(parents=True, exist_ok=True)
-            sweep(folder, target.name)
-            self.path, self._lock = _make_partial(folder, target.name)
-            self._installed = False
-            try:
-                make_empty(self.path)
-            except BaseException:
-                self.__exit__(None, None, None)
-                raise
+        self.path = _partial_path(target if self._inside else target.parent, target.name)
+        self._lock: int | None = None
+        self._made: list[Path] = []
+        self._installed = False
 
     def __enter__(self) -> Staging:
+        # Here and not in __init__: a signal that came between the two would leave the directory behind.
+        try:
+            with files.errors_named(self._target, "create it"):
+                self._made = make_directories(self.path.parent)
+                sweep(self.path.parent, self._target.name)
+                while (lock := _make_partial(self.path)) is None:
+                    self.path = _partial_path(self.path.parent, self._target.name)
+                self._lock = lock
+                make_empty(self.path)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
@@ -70,10 +75,16 @@ class Staging:
     ) -> None:
         try:
             if not self._installed:
+                if isinstance(error, LoaderxError):
+                    self._name_target(error)
                 with contextlib.suppress(OSError):
                     files.remove_tree(self.path)
+                with contextlib.suppress(OSError):
+                    for directory in reversed(self._made):
+                        files.remove_directory(directory)
         finally:
-            os.close(self._lock)
+            if self._lock is not None:
+                os.close(self._lock)
 
     def install(self) -> None:
         """Give the finished store its name, once everything in it has reached the disk.
@@ -93,6 +104,14 @@ class Staging:
                 files.rename(self.path, target)
             self._installed = True
             files.sync_directory(target if self._inside else target.parent)
+
+    def _name_target(self, error: LoaderxError) -> None:
+        """Have an error about the partial store speak of the store that was to be: the user knows no other name."""
+        for here, there in ((self.path.absolute(), self._target.absolute()), (self.path, self._target)):
+            error.message = error.message.replace(str(here), str(there))
+        error.args = (error.message,)
+        if isinstance(error, ZrecordError):
+            error.store = self._target
 
     def _install_into_directory(self) -> None:
         # The schema last: until it is there, nobody takes the directory for a dataset.
@@ -146,6 +165,10 @@ def _check_target(target: Path, replace: bool) -> None:
     if not target.is_dir():
         raise NotAStoreError(f"{target}: not a directory: choose another path for the store", store=target)
     if replace:
+        if not (target / META).exists() and os.listdir(target):
+            raise NotAStoreError(
+                f"{target}: not replaced, because it is not a store: it has no {META}", store=target
+            )
         others = foreign_files(target)
         if others:
             raise NotAStoreError(
@@ -163,17 +186,20 @@ def _check_target(target: Path, replace: bool) -> None:
         )
 
 
-def _make_partial(folder: Path, name: str) -> tuple[Path, int]:
-    while True:
-        path = folder / f".{name}.partial-{os.getpid()}-{secrets.token_hex(4)}"
-        files.make_directory(path)
-        # A sweeper may take it for a dead one's in the moment before it is locked.
-        with contextlib.suppress(FileNotFoundError):
-            lock = files.hold_directory(path, wait=False)
-            if lock is not None:
-                if path.is_dir() and os.path.samestat(os.fstat(lock), os.stat(path)):
-                    return path, lock
-                os.close(lock)
+def _partial_path(folder: Path, name: str) -> Path:
+    return folder / f".{name}.partial-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _make_partial(path: Path) -> int | None:
+    """Make a directory and return its lock; None where a sweeper took it for a dead one's before it was locked."""
+    files.make_directory(path)
+    with contextlib.suppress(FileNotFoundError):
+        lock = files.hold_directory(path, wait=False)
+        if lock is not None:
+            if path.is_dir() and os.path.samestat(os.fstat(lock), os.stat(path)):
+                return lock
+            os.close(lock)
+    return None
 
 
 def _sync_all(folder: Path) -> None:

@@ -22,7 +22,7 @@ from loaderx._core.threads import available_cpus
 from loaderx.errors import ClosedError, DestinationError, DictionaryError, OptionError
 from loaderx.store import files
 from loaderx.store.append import Append, Appender
-from loaderx.store.buffers import Indices, as_destination, as_indices, as_source
+from loaderx.store.buffers import Indices, as_destination, as_indices, as_source, empty_batch
 from loaderx.store.compact import compact
 from loaderx.store.create import create_store
 from loaderx.store.delete import delete
@@ -284,7 +284,7 @@ class Zrecord:
             np.cumsum(lens, dtype=np.int64, out=splits[1:])
             total = int(splits[-1])
             check_batch_bytes(self.path, total, max_bytes)
-            data = np.empty(total, np.uint8)
+            data = empty_batch(total)
             return _gather.gather_at(snapshot, indices, data, splits, lens, total, self._team)
 
         self._read(read)
@@ -339,7 +339,7 @@ class Zrecord:
                     value=pad,
                 )
             check_batch_bytes(self.path, width * len(indices), max_bytes)
-            data = np.empty((len(indices), width), np.uint8)
+            data = empty_batch(len(indices) * width).reshape(len(indices), width)
             return _gather.gather(snapshot, indices, data, width, False, pad, self._team)
 
         self._read(read)

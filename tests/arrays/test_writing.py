@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -29,7 +29,9 @@ def names(folder: Path) -> list[str]:
 def test_a_dataset_appears_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "d.zr"
     seen: list[tuple[int, int | None, bool]] = []
-    n = write_dataset(path, ROWS, chunk_bytes=8000, progress=lambda done, total: seen.append((done, total, path.exists())))
+    n = write_dataset(
+        path, ROWS, chunk_bytes=8000, progress=lambda done, total: seen.append((done, total, path.exists()))
+    )
     assert n == 500
     assert seen == [(8000 * (i + 1), 40_000, False) for i in range(5)]
     assert names(tmp_path) == ["d.zr"] and names(path) == ["0.zr", "meta.zr", "schema.json"]
@@ -118,7 +120,9 @@ def test_an_empty_folder_is_replaced(tmp_path: Path) -> None:
     assert write_dataset(path, ROWS) == 500 and names(tmp_path) == ["d.zr"]
 
 
-def test_a_folder_with_other_files_gets_the_schema_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_other_files_gets_the_schema_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "d.zr"
     path.mkdir()
     (path / "notes.txt").write_text("keep me")
@@ -207,7 +211,9 @@ def test_memory_is_bounded_on_a_memory_map(tmp_path: Path, rss_anon: Callable[[]
     array = np.memmap(tmp_path / "big.bin", np.uint8, "r", shape=(1 << 14, 1 << 18))
     before = rss_anon()
     grown: list[int] = []
-    n = write_dataset(tmp_path / "d.zr", array, level=1, progress=lambda done, total: grown.append(rss_anon() - before))
+    n = write_dataset(
+        tmp_path / "d.zr", array, level=1, progress=lambda done, total: grown.append(rss_anon() - before)
+    )
     assert n == 1 << 14 and len(grown) == 64
     assert max(grown) < 512 << 20
 
@@ -237,14 +243,27 @@ def test_an_iterable_may_reuse_its_array(tmp_path: Path) -> None:
     write_ragged(tmp_path / "r.zr", source(), "f4")
     values, splits = RaggedDataset(tmp_path / "r.zr")[:]
     assert splits.tolist() == np.cumsum([0, *(i % 5 for i in range(100))]).tolist()
-    assert values.dtype == np.float32 and values.tolist() == [float(i) for i in range(100) for _ in range(i % 5)]
+    assert values.dtype == np.float32 and values.tolist() == [
+        float(i) for i in range(100) for _ in range(i % 5)
+    ]
 
 
 @pytest.mark.parametrize("as_iterable", [False, True])
-def test_a_dictionary_is_trained_on_sequences_and_iterables(as_iterable: bool, tmp_path: Path, caplog: Any) -> None:
-    records = [np.frombuffer(f"user={i % 17};item={i * 7919 % 1000};country=NL".encode(), np.uint8) for i in range(3000)]
+def test_a_dictionary_is_trained_on_sequences_and_iterables(
+    as_iterable: bool, tmp_path: Path, caplog: Any
+) -> None:
+    records = [
+        np.frombuffer(f"user={i % 17};item={i * 7919 % 1000};country=NL".encode(), np.uint8)
+        for i in range(3000)
+    ]
     with caplog.at_level("INFO", "loaderx"):
-        n = write_ragged(tmp_path / "r.zr", iter(records) if as_iterable else records, codec="zstd_dict", level=3, chunk_bytes=50_000)
+        n = write_ragged(
+            tmp_path / "r.zr",
+            iter(records) if as_iterable else records,
+            codec="zstd_dict",
+            level=3,
+            chunk_bytes=50_000,
+        )
     assert n == 3000
     assert ("first 50000 bytes" in caplog.text) == as_iterable
     rds = RaggedDataset(tmp_path / "r.zr")
@@ -274,7 +293,7 @@ def test_a_dictionary_needs_data(tmp_path: Path) -> None:
 def test_anything_that_gives_slices_is_read_slice_by_slice(tmp_path: Path) -> None:
     class Source:
         dtype, shape = ROWS.dtype, ROWS.shape
-        asked: list[slice] = []
+        asked: ClassVar[list[slice]] = []
 
         def __getitem__(self, key: slice) -> Any:
             self.asked.append(key)
@@ -292,7 +311,7 @@ def test_a_source_that_breaks_its_word_is_refused(tmp_path: Path) -> None:
         def __getitem__(self, key: slice) -> Any:
             return ROWS[key]
 
-    with pytest.raises(loaderx.SchemaError, match="slice 0:.* said int16"):
+    with pytest.raises(loaderx.SchemaError, match=r"slice 0:.* said int16"):
         write_dataset(tmp_path / "d.zr", Source())
     assert names(tmp_path) == []
 
@@ -321,4 +340,7 @@ def test_an_empty_ragged_dataset_needs_a_dtype(tmp_path: Path) -> None:
     assert (values.shape, values.dtype, splits.tolist()) == ((0, 3), np.dtype("<f4"), [0])
     padded, lengths = rds.getitems_padded([])
     assert padded.shape == (0, 0, 3) and lengths.shape == (0,)
-    assert write_ragged(tmp_path / "r.zr", [np.ones((2, 3), "f4")]) == 1 and len(RaggedDataset(tmp_path / "r.zr")) == 1
+    assert (
+        write_ragged(tmp_path / "r.zr", [np.ones((2, 3), "f4")]) == 1
+        and len(RaggedDataset(tmp_path / "r.zr")) == 1
+    )

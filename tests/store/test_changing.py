@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -85,7 +86,10 @@ def test_a_refused_append_leaves_the_store_as_it_was(cls: type[Zrecord], codec: 
             for after in range(seen.count(operation)):
                 # A full disk refuses every write that follows, and still lets go of what it holds.
                 once = operation in ("unlink", "truncate")
-                with refusing(operation, after=after, once=once), pytest.raises(loaderx.StoreIOError) as caught:
+                with (
+                    refusing(operation, after=after, once=once),
+                    pytest.raises(loaderx.StoreIOError) as caught,
+                ):
                     fill(z, new)
                 assert caught.value.errno == errno.ENOSPC
                 assert len(z) == 10
@@ -132,7 +136,11 @@ def test_threads_append_one_after_the_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize("order", ["together", "apart", "overlapping"])
 def test_sources_as_they_lie(codec: Any, order: str, tmp_path: Path) -> None:
     source = np.random.default_rng(0).integers(0, 4, 100_000, dtype=np.uint8)
-    starts = {"together": np.arange(900) * 100, "apart": np.arange(900)[::-1] * 110, "overlapping": np.arange(900) * 3}[order]
+    starts = {
+        "together": np.arange(900) * 100,
+        "apart": np.arange(900)[::-1] * 110,
+        "overlapping": np.arange(900) * 3,
+    }[order]
     with Zrecord(tmp_path / "s.zr", codec) as z:
         z.append_var(source, starts, np.full(900, 100, np.uint32))
         assert contents(z.path) == [source[s : s + 100].tobytes() for s in starts]
@@ -141,11 +149,21 @@ def test_sources_as_they_lie(codec: Any, order: str, tmp_path: Path) -> None:
 def test_any_source_buffer_will_do(tmp_path: Path) -> None:
     grid = np.arange(24, dtype="<i4").reshape(4, 6)
     with Zrecord(tmp_path / "s.zr") as z:
-        for source in (grid, np.asfortranarray(grid), grid[::-1, ::-1][::-1, ::-1], memoryview(grid), grid.tobytes(), bytearray(grid.tobytes()), grid.view("<u4")):
+        for source in (
+            grid,
+            np.asfortranarray(grid),
+            grid[::-1, ::-1][::-1, ::-1],
+            memoryview(grid),
+            grid.tobytes(),
+            bytearray(grid.tobytes()),
+            grid.view("<u4"),
+        ):
             z.append(source, 4, 24)
         z.append(np.broadcast_to(np.int32(7), (4, 6)), 4, 24)
         z.append(memoryview(grid)[::1], 4, 24)
-        assert contents(z.path) == [row.tobytes() for row in grid] * 7 + [np.full(6, 7, "<i4").tobytes()] * 4 + [row.tobytes() for row in grid]
+        assert contents(z.path) == [row.tobytes() for row in grid] * 7 + [
+            np.full(6, 7, "<i4").tobytes()
+        ] * 4 + [row.tobytes() for row in grid]
 
 
 def test_what_does_not_shrink_is_stored_raw(tmp_path: Path) -> None:
@@ -198,7 +216,9 @@ def test_a_cut_table_gets_its_full_size_back_before_0_7_3_may_append(tmp_path: P
 
 
 @given(data=st.data())
-def test_delete_and_compact_follow_the_model(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_delete_and_compact_follow_the_model(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     path = tmp_path_factory.mktemp("model") / "s.zr"
     model: list[bytes] = []
     with SmallChunks(path, data.draw(st.sampled_from(["raw", "zstd"]))) as z:
@@ -206,16 +226,20 @@ def test_delete_and_compact_follow_the_model(data: st.DataObject, tmp_path_facto
             new = some_records(data.draw(st.integers(0, 25)), seed=step)
             fill(z, new)
             model += new
-            targets = data.draw(st.lists(st.integers(-len(model), len(model) - 1), max_size=12)) if model else []
+            targets = (
+                data.draw(st.lists(st.integers(-len(model), len(model) - 1), max_size=12)) if model else []
+            )
             z.delete(targets)
-            model = swap_delete(model, sorted({target % len(model) for target in targets})) if targets else model
+            model = (
+                swap_delete(model, sorted({target % len(model) for target in targets})) if targets else model
+            )
             if data.draw(st.booleans()):
                 z.compact()
                 stats = z.stats()
                 assert stats["reclaimable"] <= 200 * (len(list(path.glob("*.zr"))) - 1)
             assert contents(path) == model
             read, splits = z.gather_packed(np.arange(len(model)))
-            assert [read[a:b].tobytes() for a, b in zip(splits[:-1], splits[1:], strict=True)] == model
+            assert [read[a:b].tobytes() for a, b in itertools.pairwise(splits)] == model
 
 
 def test_compact_gives_space_back(tmp_path: Path) -> None:
@@ -288,7 +312,10 @@ def test_sync_reaches_every_file_through_the_door(tmp_path: Path, monkeypatch: p
         with refusing("nothing") as seen:
             z.sync()
         assert seen == ["fsync"] * (len(list(z.path.iterdir())) + 1)
-        with refusing("fsync", number=errno.EIO), pytest.raises(loaderx.StoreIOError, match="Input/output error"):
+        with (
+            refusing("fsync", number=errno.EIO),
+            pytest.raises(loaderx.StoreIOError, match="Input/output error"),
+        ):
             z.sync()
 
 

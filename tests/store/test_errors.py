@@ -36,9 +36,13 @@ class Row:
     marks: tuple[Any, ...] = ()
 
 
-def forged(path: Path, change: Callable[[Forge], Any] = lambda forge: None, *, n: int = 3, codec: int = ZSTD) -> Path:
+def forged(
+    path: Path, change: Callable[[Forge], Any] = lambda forge: None, *, n: int = 3, codec: int = ZSTD
+) -> Path:
     """Write a store of equal records, after a change to one of its bytes or fields."""
-    forge = Forge(dictionary=train([RECORD[i:] + RECORD[:i] for i in range(400)]) if codec == ZSTD_DICT else None)
+    forge = Forge(
+        dictionary=train([RECORD[i:] + RECORD[:i] for i in range(400)]) if codec == ZSTD_DICT else None
+    )
     for _ in range(n):
         forge.add(RECORD, codec, keep=True)
     forge.describe("|u1", [len(RECORD)])
@@ -281,11 +285,15 @@ ROWS = [
     Row("array of another dtype", lambda p: (loaderx.write_dataset(p, np.zeros(2)), loaderx.write_dataset(p, [1, 2])),
         errors.SchemaError, None, ("float64", "int64")),
     Row("array of another shape", lambda p: (loaderx.write_dataset(p, np.zeros((2, 3))),
-        loaderx.write_dataset(p, np.zeros((2, 4)))), errors.SchemaError, None, ("(3)", "(4)")),
+        loaderx.write_dataset(p, np.zeros((2, 4)))), errors.SchemaError, None, ("(3,)", "(4,)")),
     Row("dataset into a store of bytes", lambda p: (loaderx.Zrecord(p).close(), loaderx.write_dataset(p, [1])),
         errors.SchemaError, None, ("no schema.json", "Zrecord")),
     Row("replacing what is no store", lambda p: (p.write_text("x"), loaderx.write_dataset(p, [1], overwrite=True)),
         errors.NotAStoreError, -8, ("not a directory",)),
+    Row("replacing a folder that is no store", lambda p: (p.mkdir(), (p / "notes").write_text("x"),
+        loaderx.write_dataset(p, [1], overwrite=True)), errors.NotAStoreError, -8, ("no meta.zr",)),
+    Row("too little for a dictionary", lambda p: loaderx.write_dataset(p, [1, 2], "zstd_dict"), errors.DictionaryError, -9,
+        ("2 samples",)),
     Row("replacing a store with other files", lambda p: (loaderx.write_dataset(p, [1]), (p / "notes").write_text("x"),
         loaderx.write_dataset(p, [1], overwrite=True)), errors.NotAStoreError, -8, ("notes",)),
     Row("no arrays", lambda p: loaderx.write_ragged(p, []), errors.SchemaError, None, ("no arrays",)),
@@ -354,7 +362,12 @@ def test_bad_input_gives_its_error(row: Row, tmp_path: Path) -> None:
 
 
 def test_every_class_has_a_row_or_another_test() -> None:
-    elsewhere = {errors.LoaderxError, errors.ZrecordError, errors.StoreMemoryError, errors.MissingDependencyError}
+    elsewhere = {
+        errors.LoaderxError,
+        errors.ZrecordError,
+        errors.StoreMemoryError,
+        errors.MissingDependencyError,
+    }
     classes = {getattr(errors, name) for name in errors.__all__}
     assert classes - {row.error for row in ROWS} == elsewhere
 
