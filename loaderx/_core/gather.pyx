@@ -159,13 +159,18 @@ cdef class DecompressionDictionary:
     ----------
     content : bytes
         The dictionary, as ZDICT training gives it.
+
+    Raises
+    ------
+    ValueError
+        It is damaged (or, which libzstd does not tell apart, there is no memory for it).
     """
 
     def __cinit__(self, bytes content not None):
         cdef const uint8_t* content_ptr = content
         self.dictionary = ZSTD_createDDict(content_ptr, len(content))
         if self.dictionary == NULL:
-            raise MemoryError("no memory for a zstd dictionary")
+            raise ValueError("libzstd takes these bytes for no dictionary")
 
     def __dealloc__(self):
         ZSTD_freeDDict(self.dictionary)
@@ -357,7 +362,7 @@ cdef int decompress(const Batch* batch, Worker* worker, int64_t i, const uint8_t
 
 
 cdef void fill(uint8_t* dst, int64_t n_bytes, const uint8_t* pattern, int64_t pattern_bytes) noexcept nogil:
-    """Fill `dst` with a pattern whose length divides `n_bytes`."""
+    """Fill `dst` with a pattern, which is cut off at the end where it does not divide `n_bytes`."""
     cdef int64_t done
     cdef int64_t step
     if n_bytes <= 0:
@@ -365,8 +370,8 @@ cdef void fill(uint8_t* dst, int64_t n_bytes, const uint8_t* pattern, int64_t pa
     if pattern_bytes == 1:
         memset(dst, pattern[0], n_bytes)
         return
-    memcpy(dst, pattern, pattern_bytes)
-    done = pattern_bytes
+    done = min(pattern_bytes, n_bytes)
+    memcpy(dst, pattern, done)
     while done < n_bytes:
         step = min(done, n_bytes - done)
         memcpy(dst + done, dst, step)

@@ -10,7 +10,7 @@ import numpy as np
 from loaderx.errors import MissingDependencyError
 
 # What `numpy.dtype.str` looks like. Only this form is handed to `numpy.dtype`, which also reads whole small languages.
-_PLAIN = re.compile(r"[<>|=][?a-zA-Z][0-9]*(\[[0-9]*[a-zA-Z]+(/[0-9]+)?\])?")
+_PLAIN = re.compile(r"[<>|][biufcmMSUVO][0-9]*(\[[0-9]*[a-zA-Z]+(/[0-9]+)?\])?")
 _EXTENSION_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 _EXTENSIONS = "ml_dtypes"
@@ -103,6 +103,9 @@ def from_description(description: Any) -> np.dtype[Any]:
     """
     dtype = _build(description, _MAX_DEPTH)
     check_storable(dtype)
+    if np.empty(0, dtype).dtype != dtype:
+        # A sub-array would become axes, and a string of no bytes one of a byte that nothing fills.
+        raise ValueError(f"no array has dtype {dtype!r}")
     return dtype
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from loaderx.errors import RecordIndexError
-from loaderx.store.buffers import Indices, as_indices
+from loaderx.store.buffers import Indices, as_array, as_indices
 
 
 def resolve(store: Path, key: Any, length: int) -> tuple[Indices, tuple[int, ...] | None]:
@@ -79,15 +79,7 @@ def _of_slice(key: slice, length: int) -> tuple[Indices, tuple[int, ...]]:
 
 
 def _of_sequence(store: Path, key: Any, length: int) -> tuple[Indices, tuple[int, ...]]:
-    if isinstance(key, np.ndarray):
-        array = key
-    else:
-        try:
-            array = np.asarray(list(key) if isinstance(key, tuple | range) else key)
-        except (ValueError, OverflowError) as error:
-            raise TypeError(f"record indices must be a sequence of integers: {error}") from None
-        if array.size == 0:
-            array = array.astype(np.int64)  # an empty list has no type of its own; NumPy makes it float
+    array = as_array(store, key)
     if array.dtype == np.bool_:
         if array.shape != (length,):
             raise RecordIndexError(

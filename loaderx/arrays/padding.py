@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import OptionError
+from loaderx.store.options import check_max_batch_bytes
 
 
 def pad(
@@ -66,6 +68,13 @@ def pad(
             value=row_splits,
         )
     width = check_max_len(lengths, max_len)
+    row_bytes = rows.dtype.itemsize * math.prod(rows.shape[1:])
+    if len(lengths) * width * row_bytes > check_max_batch_bytes(None):
+        raise OptionError(
+            f"{len(lengths)} records of {width} rows of {row_bytes} bytes are more than this machine's memory",
+            option="max_len",
+            value=max_len,
+        )
     padded = np.full((len(lengths), width, *rows.shape[1:]), pad_scalar(pad_value, rows.dtype), rows.dtype)
     padded[np.arange(width) < lengths[:, None]] = rows
     return padded, lengths

@@ -165,9 +165,9 @@ def _check(path: Path, document: Any) -> Schema:
     )
     if ragged and schema.item_bytes == 0:
         raise _wrong(path, "its rows have no bytes, so no record has a number of them")
-    # (0, 2**62) multiplies to nothing, and still no array has such an axis.
-    if any(count > 2**31 for count in shape):
-        raise _wrong(path, f"{key} is {shape}, and no array has so long an axis")
+    # An axis of nothing hides what the others multiply to, and NumPy still has no array of that shape.
+    if math.prod(max(count, 1) for count in shape) * max(schema.dtype.itemsize, 1) >= 2**62:
+        raise _wrong(path, f"{key} is {shape}, and no array is so large")
     if schema.item_bytes > MAX_RECORD_BYTES:
         raise _wrong(
             path, f"it says {schema.item_bytes} bytes a record, and a record has at most {MAX_RECORD_BYTES}"

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,9 @@ from loaderx.store.format import (
 )
 from loaderx.store.options import Codec
 from loaderx.store.snapshot import Header
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 # Original bytes compressed before they are written: enough for a team to work on, little enough that the result is
 # still in cache when it is written, and that a batch of any size needs this much memory and no more.
@@ -71,7 +74,8 @@ class Appender:
         self._threads = threads
         self._chunk_bytes = chunk_bytes
         self._created: list[Path] = []
-        self._scratch = np.empty(0, np.uint8)
+        self._scratch = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
+        self._executor: ThreadPoolExecutor | None = None
         self._committed = False
         self._open = contextlib.ExitStack()
         with files.errors_named(store, "open it for writing"):
@@ -87,6 +91,8 @@ class Appender:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if self._executor is not None:
+                self._executor.shutdown()  # waits: nothing is taken back while it is being written
             if not self._committed:
                 self.abort()
         finally:
@@ -127,13 +133,27 @@ class Appender:
         """
         if self._length + len(lens) > MAX_RECORDS:
             self._full(len(lens), f"{MAX_RECORDS} records")
-        ends = np.cumsum(lens, dtype=np.int64)
-        first = 0
-        while first < len(lens):
-            done = int(ends[first - 1]) if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, done + _BLOCK_BYTES, side="right")))
-            self._add_block(source, starts[first:last], lens[first:last], CODECS[codec], level, dictionary)
-            first = last
+        stored_as_they_lie = codec == "raw" and np.array_equal(starts[1:], starts[:-1] + lens[:-1])
+        writing: Future[None] | None = None
+        for number, (first, last) in enumerate(_blocks(lens)):
+            block_starts, block_lens = starts[first:last], lens[first:last]
+            entries = np.zeros(last - first, RECORD)
+            entries["logic_length"] = block_lens
+            if stored_as_they_lie:
+                begin, end = int(block_starts[0]), int(block_starts[-1]) + int(block_lens[-1])
+                entries["phys_length"] = block_lens
+                self._write(source[begin:end], entries)
+                continue
+            stored = self._compress(
+                source, block_starts, block_lens, entries, CODECS[codec], level, dictionary, number % 2
+            )
+            # One block is written while the next is compressed: two blocks of scratch, and no core waits for the disk.
+            if writing is not None:
+                writing.result()
+            if last == len(lens):
+                self._write(stored, entries)
+            else:
+                writing = self._writer().submit(self._write, stored, entries)
 
     def commit(self) -> int:
         """Make everything that was added visible, and return the index of its first record."""
@@ -173,57 +193,61 @@ class Appender:
             limit=MAX_RECORDS,
         )
 
-    def _add_block(
+    def _compress(
         self,
         source: memoryview,
         starts: npt.NDArray[np.int64],
         lens: npt.NDArray[np.uint32],
+        entries: npt.NDArray[np.void],
         codec: int,
         level: int,
         dictionary: CompressionDictionary | None,
-    ) -> None:
-        n = len(lens)
-        if codec == CODECS["raw"] and np.array_equal(starts[1:], starts[:-1] + lens[:-1]):
-            stored = source[int(starts[0]) : int(starts[-1]) + int(lens[-1])]
-            phys, codecs = lens, np.zeros(n, np.uint8)
-        else:
-            phys, codecs = np.empty(n, np.uint32), np.empty(n, np.uint8)
-            needed = compress_bound(lens)
-            if len(self._scratch) < needed:
-                self._scratch = np.empty(needed, np.uint8)
-            n_bytes = compress(
-                source, starts, lens, self._scratch, phys, codecs, codec, level, dictionary, self._threads
-            )
-            stored = self._scratch.data[:n_bytes]
-        entries = np.zeros(n, RECORD)
+        which_scratch: int,
+    ) -> memoryview:
+        """Return a block's stored bytes, and note in the entries how each record is stored."""
+        phys, codecs = np.empty(len(lens), np.uint32), np.empty(len(lens), np.uint8)
+        needed = compress_bound(lens)
+        if len(self._scratch[which_scratch]) < needed:
+            self._scratch[which_scratch] = np.empty(needed, np.uint8)
+        scratch = self._scratch[which_scratch]
+        n_bytes = compress(
+            source, starts, lens, scratch, phys, codecs, codec, level, dictionary, self._threads
+        )
         entries["phys_length"] = phys
-        entries["logic_length"] = lens
         entries["codec"] = codecs
+        return scratch.data[:n_bytes]
+
+    def _writer(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            from concurrent.futures import ThreadPoolExecutor  # here: readers of stores need not load it
+
+            self._executor = ThreadPoolExecutor(1, "loaderx-append")
+        return self._executor
+
+    def _write(self, stored: memoryview, entries: npt.NDArray[np.void]) -> None:
+        """Write a block behind the tail, chunk by chunk, then its table entries."""
+        phys = entries["phys_length"].astype(np.int64)
+        first = 0
+        first_byte = 0
         with files.errors_named(self._store, "write new records", "the store is as it was before"):
-            self._place(stored, phys, entries)
+            while first < len(phys):
+                ends = self._tail_offset + np.cumsum(phys[first:])
+                fitting = int(np.searchsorted(ends, self._chunk_bytes, side="left"))
+                if fitting == 0:
+                    self._begin_chunk(len(phys))
+                    continue
+                entries["chunk_id"][first : first + fitting] = self._tail_chunk
+                entries["offset"][first : first + fitting] = ends[:fitting] - phys[first : first + fitting]
+                n_bytes = int(ends[fitting - 1]) - self._tail_offset
+                if n_bytes:
+                    files.write_at(self._chunk, stored[first_byte : first_byte + n_bytes], self._tail_offset)
+                self._tail_offset += n_bytes
+                first += fitting
+                first_byte += n_bytes
             if self._length == self._old.length and os.fstat(self._meta).st_size < META_BYTES:
                 files.set_size(self._meta, META_BYTES)
             files.write_at(self._meta, entries.view(np.uint8).data, entry_at(self._length))
-        self._length += n
-
-    def _place(self, stored: memoryview, phys: npt.NDArray[np.uint32], entries: npt.NDArray[np.void]) -> None:
-        """Write stored bytes behind the tail, chunk by chunk, and note in the entries where each record went."""
-        first = 0
-        first_byte = 0
-        while first < len(phys):
-            ends = self._tail_offset + np.cumsum(phys[first:], dtype=np.int64)
-            fitting = int(np.searchsorted(ends, self._chunk_bytes, side="left"))
-            if fitting == 0:
-                self._begin_chunk(len(phys))
-                continue
-            entries["chunk_id"][first : first + fitting] = self._tail_chunk
-            entries["offset"][first : first + fitting] = ends[:fitting] - phys[first : first + fitting]
-            n_bytes = int(ends[fitting - 1]) - self._tail_offset
-            if n_bytes:
-                files.write_at(self._chunk, stored[first_byte : first_byte + n_bytes], self._tail_offset)
-            self._tail_offset += n_bytes
-            first += fitting
-            first_byte += n_bytes
+        self._length += len(phys)
 
     def _begin_chunk(self, requested: int) -> None:
         if self._tail_chunk + 1 >= MAX_CHUNKS:
@@ -235,6 +259,17 @@ class Appender:
         self._created.append(path)
         self._tail_chunk += 1
         self._tail_offset = 0
+
+
+def _blocks(lens: npt.NDArray[np.uint32]) -> Iterator[tuple[int, int]]:
+    """Iterate over stretches of records of about `_BLOCK_BYTES`: first, and one behind the last."""
+    ends = np.cumsum(lens, dtype=np.int64)
+    first = 0
+    while first < len(lens):
+        done = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, done + _BLOCK_BYTES, side="right")))
+        yield first, last
+        first = last
 
 
 class Append:

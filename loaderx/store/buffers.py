@@ -50,14 +50,7 @@ def as_indices(store: Path, idxs: Any) -> Indices:
     """
     if type(idxs) is np.ndarray and idxs.dtype in _NATIVE and idxs.ndim == 1 and idxs.flags.c_contiguous:
         return idxs
-    try:
-        array = np.asarray(idxs)
-    except (ValueError, OverflowError) as error:
-        raise TypeError(f"indices must be a sequence of integers: {error}") from None
-    if array.size == 0 and not isinstance(idxs, np.ndarray):
-        array = array.astype(np.int64)  # an empty list has no type of its own; NumPy makes it float
-    if array.dtype == object and all(isinstance(index, int) for index in array.flat):
-        raise RecordIndexError(f"{store}: an index is beyond 64 bits", store=store)
+    array = as_array(store, idxs)
     if array.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers, not {array.dtype}")
     if array.ndim != 1:
@@ -65,6 +58,32 @@ def as_indices(store: Path, idxs: Any) -> Indices:
     if array.dtype == np.uint64:
         return np.ascontiguousarray(array, np.uint64)
     return np.ascontiguousarray(array, np.int64)
+
+
+def as_array(store: Path, idxs: Any) -> npt.NDArray[Any]:
+    """Return indices of any kind as an array, of integers where the list holds nothing else.
+
+    Raises
+    ------
+    TypeError
+        The list makes no array.
+    RecordIndexError
+        It holds an integer beyond 64 bits.
+    """
+    if isinstance(idxs, np.ndarray):
+        return idxs
+    try:
+        array = np.asarray(list(idxs) if isinstance(idxs, tuple | range) else idxs)
+    except (ValueError, OverflowError) as error:
+        raise TypeError(f"indices must be a sequence of integers: {error}") from None
+    if array.size == 0:
+        return array.astype(np.int64)  # an empty list has no type of its own; NumPy makes it float
+    if array.dtype.kind in "Of" and array.ndim == 1 and all(isinstance(index, int) for index in idxs):
+        # Integers that no one type holds: some are beyond every record.
+        raise RecordIndexError(
+            f"{store}: index {max(idxs, key=abs)} is out of range: no store has so many records", store=store
+        )
+    return array
 
 
 def as_source(data: Any) -> memoryview:

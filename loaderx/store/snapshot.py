@@ -10,7 +10,7 @@ import numpy as np
 
 from loaderx._core.gather import DecompressionDictionary, Gate, Snapshot
 from loaderx._core.maps import FileMap
-from loaderx.errors import CorruptRecordError, FormatVersionError, NotAStoreError
+from loaderx.errors import CorruptRecordError, DictionaryError, FormatVersionError, NotAStoreError
 from loaderx.store.files import errors_named
 from loaderx.store.format import (
     CHUNK_BYTES,
@@ -105,7 +105,7 @@ def open_snapshot(store: Path, *, mapped: bool) -> Snapshot:
 
     Raises
     ------
-    NotAStoreError, FormatVersionError, CorruptRecordError, StoreIOError
+    NotAStoreError, FormatVersionError, CorruptRecordError, DictionaryError, StoreIOError
     """
     with errors_named(store, "open the store"):
         try:
@@ -124,7 +124,7 @@ def open_snapshot(store: Path, *, mapped: bool) -> Snapshot:
         table,
         _open_chunks(store, (), header.tail_chunk + 1, mapped),
         header.length,
-        DecompressionDictionary(dictionary) if dictionary else None,
+        _load_dictionary(store, dictionary) if dictionary else None,
         Gate(),
         MAX_RECORD_BYTES,
     )
@@ -151,10 +151,22 @@ def renew_snapshot(
         old.table,
         _open_chunks(store, old.chunks[: header.tail_chunk + 1], header.tail_chunk + 1, mapped),
         header.length,
-        DecompressionDictionary(dictionary) if dictionary else old.dictionary,
+        _load_dictionary(store, dictionary) if dictionary else old.dictionary,
         gate or old.gate,
         MAX_RECORD_BYTES,
     )
+
+
+def _load_dictionary(store: Path, content: bytes) -> DecompressionDictionary:
+    try:
+        return DecompressionDictionary(content)
+    except ValueError as error:
+        damaged = DictionaryError(
+            f"{store}: {DICTIONARY} is damaged ({len(content)} bytes: {error}): restore it from a copy",
+            store=store,
+        )
+        damaged.code = -7  # as for one that is missing; -9 is for training that failed
+        raise damaged from None
 
 
 def _open_chunks(
