@@ -1,7 +1,7 @@
 import enum
-from typing import Any, final
+from typing import Any
 
-from loaderx._core.maps import FileMap
+from loaderx._core.snapshot import Snapshot
 
 class Fault(enum.IntEnum):
     INDEX = 1
@@ -19,36 +19,6 @@ class Fault(enum.IntEnum):
     MEMORY = 13
     GATE_CLOSED = 14
     OVERLAP = 15
-
-@final
-class DecompressionDictionary:
-    def __new__(cls, content: bytes) -> DecompressionDictionary: ...
-
-@final
-class Gate:
-    active: int
-    closed: bool
-    def __new__(cls) -> Gate: ...
-    def close(self) -> None: ...
-    def forget(self) -> None: ...
-
-@final
-class Snapshot:
-    table: FileMap
-    chunks: tuple[FileMap, ...]
-    length: int
-    dictionary: DecompressionDictionary | None
-    gate: Gate
-    max_record_bytes: int
-    def __new__(
-        cls,
-        table: FileMap,
-        chunks: tuple[FileMap, ...],
-        length: int,
-        dictionary: DecompressionDictionary | None,
-        gate: Gate,
-        max_record_bytes: int,
-    ) -> Snapshot: ...
 
 def gather(
     snapshot: Snapshot, idxs: Any, dst: Any, stride: int, exact: bool, pad: Any, threads: int

@@ -20,21 +20,20 @@ from loaderx._core.layout cimport (
     RECORD_BYTES,
     RecordLoc,
 )
-from loaderx._core.maps cimport FileMap, MapSlot, file_size, monotonic_ns, read_at
+from loaderx._core.maps cimport MapSlot, file_size, monotonic_ns, read_at
 from loaderx._core.pool cimport Pool, pool_put, pool_take
-from loaderx._core.threads cimport team_size
+from loaderx._core.snapshot cimport Snapshot
+from loaderx._core.threads cimport governed_team_size, judge_team
 from loaderx._core.views cimport Views, overlap, release, take
 from loaderx._core.zstd cimport (
     ZSTD_CONTENTSIZE_ERROR,
     ZSTD_CONTENTSIZE_UNKNOWN,
     ZSTD_createDCtx,
-    ZSTD_createDDict,
     ZSTD_DCtx,
     ZSTD_DDict,
     ZSTD_decompress_usingDDict,
     ZSTD_decompressDCtx,
     ZSTD_freeDCtx,
-    ZSTD_freeDDict,
     ZSTD_getFrameContentSize,
     ZSTD_isError,
     ZSTD_versionString,
@@ -102,13 +101,6 @@ cdef enum:
     # slowest thread, many enough that taking them costs nothing.
     MAX_SHARE = 8
 
-    # What teams may lose, in batches, before one thread serves alone, and for how many batches it then does: the pause
-    # doubles while the neighbour stays, so that trying costs next to nothing.
-    MAX_LOSS = 4
-    MIN_PAUSE = 32
-    MAX_PAUSE = 1024
-    WINS_TO_TRUST = 16
-
     # What the processor is asked for ahead of a copy: the first lines of each page of the next record. Within a page its
     # own prefetchers follow.
     PAGE = 4096
@@ -150,87 +142,6 @@ cdef struct Batch:
     bint exact
     const uint8_t* pad
     int64_t pad_bytes
-
-
-cdef class DecompressionDictionary:
-    """A zstd dictionary made ready for decompression; immutable, shared by any number of threads.
-
-    Parameters
-    ----------
-    content : bytes
-        The dictionary, as ZDICT training gives it.
-
-    Raises
-    ------
-    ValueError
-        It is damaged (or, which libzstd does not tell apart, there is no memory for it).
-    """
-
-    def __cinit__(self, bytes content not None):
-        cdef const uint8_t* content_ptr = content
-        self.dictionary = ZSTD_createDDict(content_ptr, len(content))
-        if self.dictionary == NULL:
-            raise ValueError("libzstd takes these bytes for no dictionary")
-
-    def __dealloc__(self):
-        ZSTD_freeDDict(self.dictionary)
-
-
-cdef class Gate:
-    """Counts the calls that read through the snapshots of one handle, so that a change can wait until there are none.
-
-    Its fields are read and written with the GIL held only.
-    """
-
-    def close(self):
-        """Turn every further call away with `Fault.GATE_CLOSED`; calls that run go on (`active` counts them)."""
-        self.closed = True
-
-    def forget(self):
-        """Count no running calls: in a forked child, the threads that made them do not exist."""
-        self.active = 0
-
-
-cdef class Snapshot:
-    """An immutable set of maps: what a handle knew of its store at one moment.
-
-    A call holds a reference to it, so whatever else happens to the handle, nothing is unmapped under the call.
-
-    Parameters
-    ----------
-    table : FileMap
-        `meta.zr`.
-    chunks : tuple of FileMap
-        The chunk files, in order.
-    length : int
-        Number of records to show, at most 2**32 - 1.
-    dictionary : DecompressionDictionary or None
-    gate : Gate
-    max_record_bytes : int
-        The largest record the store's version may hold; an entry above it is damaged.
-    """
-
-    def __cinit__(self, FileMap table not None, tuple chunks not None, int64_t length,
-                  DecompressionDictionary dictionary, Gate gate not None, int64_t max_record_bytes):
-        cdef FileMap chunk
-        cdef Py_ssize_t i
-        self.table = table
-        self.table_slot = &table.slot
-        self.chunks = chunks
-        self.length = length
-        self.dictionary = dictionary
-        self.gate = gate
-        self.max_record_bytes = max_record_bytes
-        self.n_chunks = <uint32_t>len(chunks)
-        self.chunk_slots = <MapSlot**>malloc(max(self.n_chunks, 1) * sizeof(MapSlot*))
-        if self.chunk_slots == NULL:
-            raise MemoryError("no memory for a list of chunks")
-        for i in range(len(chunks)):
-            chunk = chunks[i]
-            self.chunk_slots[i] = &chunk.slot
-
-    def __dealloc__(self):
-        free(self.chunk_slots)
 
 
 cdef Pool idle_workers
@@ -474,43 +385,6 @@ cdef object describe(const Batch* batch, const Worker* worker):
     )
 
 
-cdef struct Governor:
-    # Whether teams pay. OpenMP's team waits for every thread at its end, also for one that a busy neighbour keeps from
-    # running: milliseconds, for a batch that takes one thread a tenth of that. No schedule cures it, and the wait policy
-    # belongs to the whole process. So what teams lose is counted, in units of what the same batch takes one thread, and
-    # when it is too much, batches are served by one thread for a while. Only touched with the GIL held.
-    double loss
-    int64_t n_won           # team calls since the last that lost or that shortened the pause
-    int64_t solo_calls      # batches still to be served by one thread
-    int64_t pause           # how many there will be the next time
-
-cdef Governor governor
-governor.loss = 0
-governor.n_won = 0
-governor.solo_calls = 0
-governor.pause = MIN_PAUSE
-
-
-cdef void judge(int64_t team_ns, int64_t own_ns, int64_t own_n, int64_t n) noexcept:
-    """Learn from a team's call: it took `team_ns`; the calling thread served `own_n` of `n` records in `own_ns`."""
-    cdef double cost
-    if own_n == 0 or own_ns <= 0:
-        return
-    cost = team_ns * <double>own_n / (<double>own_ns * n) - 1
-    governor.loss = max(governor.loss + cost, <double>-MAX_LOSS)
-    if governor.loss > MAX_LOSS:
-        governor.loss = 0
-        governor.n_won = 0
-        governor.solo_calls = governor.pause
-        governor.pause = min(2 * governor.pause, <int64_t>MAX_PAUSE)
-    elif cost < 0:
-        governor.n_won += 1
-        # A neighbour that comes and goes lets a few calls win between two that lose: trust grows back slowly.
-        if governor.n_won == WINS_TO_TRUST:
-            governor.n_won = 0
-            governor.pause = max(governor.pause // 2, <int64_t>MIN_PAUSE)
-
-
 cdef void serve_in_team(const Batch* batch, Worker* worker, int64_t i, int64_t share) noexcept nogil:
     if worker.fault == 0:
         serve(batch, worker, i)
@@ -521,7 +395,7 @@ cdef void serve_in_team(const Batch* batch, Worker* worker, int64_t i, int64_t s
 
 cdef object run(Batch* batch, int wanted_threads, int64_t work_bytes):
     """Serve the whole batch with a team as large as the work deserves; None or the fault at the lowest position."""
-    cdef int n_threads = team_size(wanted_threads, work_bytes, batch.n)
+    cdef int n_threads = governed_team_size(wanted_threads, work_bytes, batch.n)
     cdef Worker** workers
     cdef Worker* lowest = NULL
     cdef int64_t begin_ns
@@ -529,9 +403,6 @@ cdef object run(Batch* batch, int wanted_threads, int64_t work_bytes):
     cdef int64_t share
     cdef int64_t i
     cdef int t
-    if n_threads > 1 and governor.solo_calls > 0:
-        governor.solo_calls -= 1
-        n_threads = 1
     workers = take_workers(n_threads)
     try:
         with nogil:
@@ -550,7 +421,7 @@ cdef object run(Batch* batch, int wanted_threads, int64_t work_bytes):
                     serve_in_team(batch, workers[threadid()], i, share)
                 team_ns = monotonic_ns() - begin_ns
         if n_threads > 1:
-            judge(team_ns, workers[0].served_ns - begin_ns, workers[0].n_served, batch.n)
+            judge_team(team_ns, workers[0].served_ns - begin_ns, workers[0].n_served, batch.n)
         for t in range(n_threads):
             if workers[t].fault and (lowest == NULL or workers[t].position < lowest.position):
                 lowest = workers[t]

@@ -1,3 +1,5 @@
 from libc.stdint cimport int64_t
 
 cdef int team_size(int wanted, int64_t work_bytes, int64_t n_items) noexcept nogil
+cdef int governed_team_size(int wanted, int64_t work_bytes, int64_t n_items) noexcept
+cdef void judge_team(int64_t team_ns, int64_t own_ns, int64_t own_n, int64_t n) noexcept

@@ -41,6 +41,13 @@ cdef enum:
     # Each thread of a team gets at least this much.
     THREAD_BYTES = 128 * 1024
 
+    # What teams may lose, in batches, before one thread serves alone, and for how many batches it then does: the pause
+    # doubles while the neighbour stays, so that trying costs next to nothing.
+    MAX_LOSS = 4
+    MIN_PAUSE = 32
+    MAX_PAUSE = 1024
+    WINS_TO_TRUST = 16
+
 if lx_watch_forks() != 0:
     raise MemoryError("pthread_atfork failed")
 
@@ -53,6 +60,52 @@ cdef int team_size(int wanted, int64_t work_bytes, int64_t n_items) noexcept nog
         return 1
     team = min(<int64_t>wanted, work_bytes // THREAD_BYTES, n_items)
     return <int>team if team > 1 else 1
+
+
+cdef struct Governor:
+    # Whether teams pay. OpenMP's team waits for every thread at its end, also for one that a busy neighbour keeps from
+    # running: milliseconds, for a batch that takes one thread a tenth of that. No schedule cures it, and the wait policy
+    # belongs to the whole process. So what teams lose is counted, in units of what the same batch takes one thread, and
+    # when it is too much, batches are served by one thread for a while. Only touched with the GIL held.
+    double loss
+    int64_t n_won           # team calls since the last that lost or that shortened the pause
+    int64_t solo_calls      # batches still to be served by one thread
+    int64_t pause           # how many there will be the next time
+
+cdef Governor governor
+governor.loss = 0
+governor.n_won = 0
+governor.solo_calls = 0
+governor.pause = MIN_PAUSE
+
+
+cdef void judge_team(int64_t team_ns, int64_t own_ns, int64_t own_n, int64_t n) noexcept:
+    """Learn from a team's call: it took `team_ns`; the calling thread served `own_n` of `n` records in `own_ns`."""
+    cdef double cost
+    if own_n == 0 or own_ns <= 0:
+        return
+    cost = team_ns * <double>own_n / (<double>own_ns * n) - 1
+    governor.loss = max(governor.loss + cost, <double>-MAX_LOSS)
+    if governor.loss > MAX_LOSS:
+        governor.loss = 0
+        governor.n_won = 0
+        governor.solo_calls = governor.pause
+        governor.pause = min(2 * governor.pause, <int64_t>MAX_PAUSE)
+    elif cost < 0:
+        governor.n_won += 1
+        # A neighbour that comes and goes lets a few calls win between two that lose: trust grows back slowly.
+        if governor.n_won == WINS_TO_TRUST:
+            governor.n_won = 0
+            governor.pause = max(governor.pause // 2, <int64_t>MIN_PAUSE)
+
+
+cdef int governed_team_size(int wanted, int64_t work_bytes, int64_t n_items) noexcept:
+    """Return `team_size`, or 1 for as long as teams have been found not to pay."""
+    cdef int team = team_size(wanted, work_bytes, n_items)
+    if team > 1 and governor.solo_calls > 0:
+        governor.solo_calls -= 1
+        return 1
+    return team
 
 
 def in_forked_child():

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from loaderx._core.gather import DecompressionDictionary, Gate, Snapshot
 from loaderx._core.maps import FileMap
+from loaderx._core.snapshot import DecompressionDictionary, Gate, Snapshot
 from loaderx.errors import CorruptRecordError, DictionaryError, FormatVersionError, NotAStoreError
 from loaderx.store.files import errors_named
 from loaderx.store.format import (

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from loaderx._core import gather as _gather
 from loaderx._core.compress import CompressionDictionary, train
-from loaderx._core.gather import Fault, Gate, Snapshot
+from loaderx._core.gather import Fault
+from loaderx._core.snapshot import Gate, Snapshot
 from loaderx._core.threads import available_cpus
 from loaderx.errors import ClosedError, DestinationError, DictionaryError, OptionError
 from loaderx.store import files

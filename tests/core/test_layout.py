@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loaderx
-from loaderx._core import compress, gather, maps, threads
+from loaderx._core import compress, gather, maps, snapshot, threads
 from loaderx.store import format as store_format
 from loaderx.store.format import HEADER, RECORD
 
@@ -24,9 +24,9 @@ def test_the_core_reads_entries_as_numpy_writes_them(tmp_path: Path) -> None:
     (tmp_path / "1.zr").write_bytes(content)
     table = maps.FileMap(tmp_path / "meta.zr", 1 << 20)
     chunks = tuple(maps.FileMap(tmp_path / name, 1 << 20) for name in ("0.zr", "1.zr"))
-    snapshot = gather.Snapshot(table, chunks, 2, None, gather.Gate(), 1 << 20)
+    view = snapshot.Snapshot(table, chunks, 2, None, snapshot.Gate(), 1 << 20)
     dst = bytearray(0x405)
-    assert gather.gather(snapshot, np.array([1]), dst, 0x405, True, None, 1) is None
+    assert gather.gather(view, np.array([1]), dst, 0x405, True, None, 1) is None
     assert dst == content[0x00010203:]
 
 

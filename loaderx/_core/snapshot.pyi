@@ -1,0 +1,33 @@
+from typing import final
+
+from loaderx._core.maps import FileMap
+
+@final
+class DecompressionDictionary:
+    def __new__(cls, content: bytes) -> DecompressionDictionary: ...
+
+@final
+class Gate:
+    active: int
+    closed: bool
+    def __new__(cls) -> Gate: ...
+    def close(self) -> None: ...
+    def forget(self) -> None: ...
+
+@final
+class Snapshot:
+    table: FileMap
+    chunks: tuple[FileMap, ...]
+    length: int
+    dictionary: DecompressionDictionary | None
+    gate: Gate
+    max_record_bytes: int
+    def __new__(
+        cls,
+        table: FileMap,
+        chunks: tuple[FileMap, ...],
+        length: int,
+        dictionary: DecompressionDictionary | None,
+        gate: Gate,
+        max_record_bytes: int,
+    ) -> Snapshot: ...
