@@ -1,0 +1,385 @@
+"""Reading a store: any batch of records, in any order, into the caller's memory or new memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx._core import gather as _gather
+from loaderx._core.gather import Fault
+from loaderx._core.snapshot import Snapshot
+from loaderx._core.threads import available_cpus
+from loaderx.errors import ClosedError, DestinationError, OptionError
+from loaderx.store.buffers import as_destination, as_indices, empty_batch
+from loaderx.store.faults import fault_error
+from loaderx.store.format import CHUNK_BYTES, CODEC_NAMES, DICTIONARY
+from loaderx.store.options import check_batch_bytes, check_choice, check_threads
+from loaderx.store.snapshot import open_snapshot, read_header
+from loaderx.store.table import table_blocks
+
+_handles: weakref.WeakSet[Reader] = weakref.WeakSet()
+
+
+class Reader:
+    """What a `Zrecord` does without changing the store.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    threads : int
+        The most threads one call uses; 0: every core in the affinity mask.
+    io : {"mmap", "pread"}
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        As it was given.
+    threads : int
+    io : str
+    """
+
+    # Smaller in tests of what happens where a chunk ends.
+    _chunk_bytes = CHUNK_BYTES
+
+    def __init__(self, path: str | os.PathLike[str], threads: int, io: Literal["mmap", "pread"]) -> None:
+        self._snapshot: Snapshot | None = None
+        self.path = Path(path)
+        self.threads = check_threads(threads)
+        self.io: Literal["mmap", "pread"] = check_choice("io", io, ("mmap", "pread"))
+        self._store = Path(os.path.abspath(path))  # stays right when the process changes its directory
+        self._team = threads or available_cpus()
+        # Held by whoever changes the store through this handle.
+        self._lock = threading.RLock()
+        _handles.add(self)
+
+    def _open(self) -> None:
+        self._snapshot = open_snapshot(self._store, mapped=self.io == "mmap")
+
+    def __repr__(self) -> str:
+        state = "closed" if self._snapshot is None else f"{self._snapshot.length} records"
+        return f"<{type(self).__name__} {str(self.path)!r}: {state}>"
+
+    def __len__(self) -> int:
+        return self._current().length
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the store. Gathers that run finish; every later call raises `ClosedError`.
+
+        Closing twice is fine.
+        """
+        self._snapshot = None
+
+    def gather(self, idxs: npt.ArrayLike, dst: Any, stride: int, *, exact: bool = False) -> None:
+        """Read records to equally spaced places: record ``idxs[i]`` to ``dst[i * stride:]``.
+
+        Parameters
+        ----------
+        idxs : array_like of int, shape (n,)
+            Any order, repeated ones too; negative ones count from the end.
+        dst : writable buffer of at least ``n * stride`` bytes
+            Contiguous. Bytes behind a record that is shorter than the stride are left as they are.
+        stride : int
+            Bytes from one place to the next.
+        exact : bool
+            Refuse a record that is not exactly `stride` bytes long, as damaged.
+
+        Raises
+        ------
+        RecordIndexError, DestinationError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError
+            About the lowest position that is wrong. The destination may have been written to in part.
+
+        Notes
+        -----
+        Safe in any number of threads, beside appends too.
+        """
+        indices = as_indices(self.path, idxs)
+        view = as_destination(self.path, dst)
+        self._check_destination(len(indices) * stride if stride > 0 else 0, view.nbytes)
+        if stride < 0:
+            raise OptionError(f"stride is {stride}: it must not be negative", option="stride", value=stride)
+        self._read(lambda snapshot: _gather.gather(snapshot, indices, view, stride, exact, None, self._team))
+
+    def gather_var(self, idxs: npt.ArrayLike, dst: Any, offsets: npt.ArrayLike) -> None:
+        """Read records to given places: record ``idxs[i]`` to ``dst[offsets[i]:]``.
+
+        Parameters
+        ----------
+        idxs : array_like of int, shape (n,)
+        dst : writable buffer
+            Contiguous.
+        offsets : array_like of int, shape (n,) or longer
+            Byte positions in `dst`; what is beyond the first n is not looked at.
+
+        Raises
+        ------
+        RecordIndexError, DestinationError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError
+            `DestinationError` also where two records would overlap; then nothing has been written.
+        """
+        indices = as_indices(self.path, idxs)
+        view = as_destination(self.path, dst)
+        starts = np.ascontiguousarray(as_indices(self.path, offsets)[: len(indices)], np.int64)
+        if len(starts) < len(indices):
+            raise DestinationError(
+                f"{self.path}: {len(indices)} indices need as many offsets, not {len(starts)}",
+                store=self.path,
+            )
+
+        def read(snapshot: Snapshot) -> tuple[Any, ...] | None:
+            lens = np.empty(len(indices), np.uint32)
+            fault = _gather.lengths(snapshot, indices, lens)
+            if fault is not None:
+                return fault
+            self._check_places(starts, lens, view.nbytes)
+            return _gather.gather_at(
+                snapshot, indices, view, starts, lens, int(lens.sum(dtype=np.int64)), self._team
+            )
+
+        self._read(read)
+
+    def gather_packed(
+        self, idxs: npt.ArrayLike, *, max_bytes: int | None = None
+    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """Read records one behind the other into new memory.
+
+        Parameters
+        ----------
+        idxs : array_like of int, shape (n,)
+        max_bytes : int, optional
+            Refuse a batch above this size before any memory is taken for it.
+
+        Returns
+        -------
+        data : ndarray of uint8, shape (total bytes,)
+        splits : ndarray of int64, shape (n + 1,)
+            Record ``idxs[i]`` is ``data[splits[i]:splits[i + 1]]``.
+
+        Raises
+        ------
+        RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError
+        """
+        indices = as_indices(self.path, idxs)
+        splits = np.zeros(len(indices) + 1, np.int64)
+        data = np.empty(0, np.uint8)
+
+        def read(snapshot: Snapshot) -> tuple[Any, ...] | None:
+            nonlocal data
+            lens = np.empty(len(indices), np.uint32)
+            fault = _gather.lengths(snapshot, indices, lens)
+            if fault is not None:
+                return fault
+            np.cumsum(lens, dtype=np.int64, out=splits[1:])
+            total = int(splits[-1])
+            check_batch_bytes(self.path, total, max_bytes)
+            data = empty_batch(total)
+            return _gather.gather_at(snapshot, indices, data, splits, lens, total, self._team)
+
+        self._read(read)
+        return data, splits
+
+    def gather_padded(
+        self,
+        idxs: npt.ArrayLike,
+        stride: int | None = None,
+        pad: bytes = b"\0",
+        *,
+        max_bytes: int | None = None,
+    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint32]]:
+        """Read records to equally spaced places in new memory, and fill what they leave.
+
+        Parameters
+        ----------
+        idxs : array_like of int, shape (n,)
+        stride : int, optional
+            Bytes for each record; None: the longest one's.
+        pad : bytes
+            Repeated behind each record; its length divides the stride and the length of every record.
+        max_bytes : int, optional
+            Refuse a batch above this size before any memory is taken for it.
+
+        Returns
+        -------
+        data : ndarray of uint8, shape (n, stride)
+        lengths : ndarray of uint32, shape (n,)
+            Of the records, in bytes.
+
+        Raises
+        ------
+        DestinationError
+            A record is longer than `stride`.
+        RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError
+        """
+        indices = as_indices(self.path, idxs)
+        lens = np.empty(len(indices), np.uint32)
+        data = np.empty((len(indices), 0), np.uint8)
+
+        def read(snapshot: Snapshot) -> tuple[Any, ...] | None:
+            nonlocal data
+            fault = _gather.lengths(snapshot, indices, lens)
+            if fault is not None:
+                return fault
+            width = stride if stride is not None else int(lens.max(initial=0))
+            if width % len(pad) or np.any(lens % len(pad)):
+                raise OptionError(
+                    f"{self.path}: a pad of {len(pad)} bytes must divide the stride ({width}) and every record",
+                    option="pad",
+                    value=pad,
+                )
+            check_batch_bytes(self.path, width * len(indices), max_bytes)
+            data = empty_batch(len(indices) * width).reshape(len(indices), width)
+            return _gather.gather(snapshot, indices, data, width, False, pad, self._team)
+
+        self._read(read)
+        return data, lens
+
+    def lengths(self, idxs: npt.ArrayLike) -> npt.NDArray[np.uint32]:
+        """Return the original length of each record in bytes.
+
+        Parameters
+        ----------
+        idxs : array_like of int, shape (n,)
+
+        Returns
+        -------
+        ndarray of uint32, shape (n,)
+
+        Raises
+        ------
+        RecordIndexError, CorruptRecordError, ClosedError
+        """
+        indices = as_indices(self.path, idxs)
+        lens = np.empty(len(indices), np.uint32)
+        self._read(lambda snapshot: _gather.lengths(snapshot, indices, lens))
+        return lens
+
+    def has_dict(self) -> bool:
+        """Return whether the store has a dictionary."""
+        return self._current().dictionary is not None
+
+    def stats(self) -> dict[str, Any]:
+        """Return what the store holds.
+
+        Returns
+        -------
+        dict
+            `records`; `live_bytes`, stored bytes of all records; `chunk_bytes`, bytes of the chunks up to the tail;
+            `reclaimable`, their difference, of which `compact` gives back all but at most one record a chunk;
+            `logical_bytes`, original bytes of all records; `codecs`, number of records by codec name;
+            `dictionary_bytes`.
+
+        Notes
+        -----
+        Reads the whole table: 16 bytes a record.
+        """
+        snapshot = self._current()
+        header = read_header(self.path, snapshot.table)
+        live = logical = 0
+        by_codec = np.zeros(256, np.int64)
+        for _, entries in table_blocks(self.path, snapshot.table, snapshot.length):
+            live += int(entries["phys_length"].sum(dtype=np.int64))
+            logical += int(entries["logic_length"].sum(dtype=np.int64))
+            by_codec += np.bincount(entries["codec"], minlength=256)
+        used = header.tail_chunk * self._chunk_bytes + header.tail_offset
+        dictionary = self._store / DICTIONARY
+        return {
+            "records": snapshot.length,
+            "live_bytes": live,
+            "chunk_bytes": used,
+            "reclaimable": used - live,
+            "logical_bytes": logical,
+            "codecs": {
+                CODEC_NAMES.get(tag, str(tag)): int(by_codec[tag])
+                for tag in np.flatnonzero(by_codec).tolist()
+            },
+            "dictionary_bytes": dictionary.stat().st_size if dictionary.exists() else 0,
+        }
+
+    def _current(self) -> Snapshot:
+        snapshot = self._snapshot
+        if snapshot is None:
+            raise ClosedError(f"{self.path}: the store was closed: open it again", store=self.path)
+        return snapshot
+
+    def _read(self, call: Callable[[Snapshot], tuple[Any, ...] | None]) -> None:
+        """Run a call of the core on the current snapshot, again where a change came between."""
+        while True:
+            fault = call(self._current())
+            if fault is None:
+                return
+            if fault[0] != Fault.GATE_CLOSED:
+                raise fault_error(self.path, fault)
+            self._await_change()
+
+    def _await_change(self) -> None:
+        with self._lock:  # the thread that changes the store holds it
+            snapshot = self._current()
+            if snapshot.gate.closed:
+                # Only in a child that was forked in the middle of a change: what the change left is on disk.
+                self._open()
+
+    def _check_destination(self, needed: int, given: int) -> None:
+        if given < needed:
+            raise DestinationError(
+                f"{self.path}: the destination has {given} bytes, and the batch needs {needed}",
+                store=self.path,
+                needed_bytes=needed,
+                given_bytes=given,
+            )
+
+    def _check_places(
+        self, starts: npt.NDArray[np.int64], lens: npt.NDArray[np.uint32], dst_bytes: int
+    ) -> None:
+        """Raise `DestinationError` where a record would lie outside the destination or upon another."""
+        ends = starts + lens
+        outside = np.flatnonzero((starts < 0) | (ends > dst_bytes))
+        if len(outside):
+            at = int(outside[0])
+            raise DestinationError(
+                f"{self.path}: position {at} of the batch needs bytes {starts[at]} to {ends[at]} of a destination "
+                f"that has {dst_bytes}",
+                store=self.path,
+                position=at,
+                needed_bytes=int(ends[at]),
+                given_bytes=dst_bytes,
+            )
+        order = np.argsort(starts, kind="stable")
+        order = order[lens[order] > 0]
+        overlapping = np.flatnonzero(ends[order[:-1]] > starts[order[1:]])
+        if len(overlapping):
+            a, b = sorted((int(order[overlapping[0]]), int(order[overlapping[0] + 1])))
+            raise DestinationError(
+                f"{self.path}: positions {a} and {b} of the batch overlap in the destination: offsets {starts[a]} and "
+                f"{starts[b]}, lengths {lens[a]} and {lens[b]}",
+                store=self.path,
+                position=b,
+            )
+
+    def _after_fork_in_child(self) -> None:
+        # The thread that held the lock, and those that were gathering, do not exist here.
+        self._lock = threading.RLock()
+        if self._snapshot is not None:
+            self._snapshot.gate.forget()
+
+
+def _after_fork_in_child() -> None:
+    for handle in list(_handles):
+        handle._after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
