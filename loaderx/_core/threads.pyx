@@ -44,8 +44,8 @@ cdef enum:
     # What teams may lose, in batches, before one thread serves alone, and for how many batches it then does: the pause
     # doubles while the neighbour stays, so that trying costs next to nothing.
     MAX_LOSS = 4
-    MIN_PAUSE = 32
-    MAX_PAUSE = 1024
+    MIN_PAUSE = 128
+    MAX_PAUSE = 4096
     WINS_TO_TRUST = 16
 
 if lx_watch_forks() != 0:

@@ -141,22 +141,23 @@ class Dataset:
         self, indices: Indices, axes: tuple[int, ...], out: npt.NDArray[Any] | None
     ) -> npt.NDArray[Any]:
         shape = axes + self.shape
-        if out is None:
-            check_batch_bytes(self.path, len(indices) * self._record_bytes, self._max_batch_bytes)
-            n_bytes = len(indices) * self._record_bytes
-            # Without bytes there is nothing to view; NumPy makes such arrays by itself.
-            out = (
-                empty_batch(n_bytes).view(self.dtype).reshape(shape)
-                if n_bytes
-                else np.empty(shape, self.dtype)
-            )
-        elif not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != self.dtype:
+        n_bytes = len(indices) * self._record_bytes
+        if out is not None:
+            self._check_out(out, shape)
+            self._store.gather(indices, out, self._record_bytes, exact=True)
+            return out
+        check_batch_bytes(self.path, n_bytes, self._max_batch_bytes)
+        data = empty_batch(n_bytes)
+        self._store.gather(indices, data, self._record_bytes, exact=True)
+        # Without bytes there is nothing to view; NumPy makes such arrays by itself.
+        return data.view(self.dtype).reshape(shape) if n_bytes else np.empty(shape, self.dtype)
+
+    def _check_out(self, out: Any, shape: tuple[int, ...]) -> None:
+        if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != self.dtype:
             got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
             raise DestinationError(
                 f"{self.path}: out must be an array of {self.dtype} {shape}, not {got}", store=self.path
             )
-        self._store.gather(indices, out, self._record_bytes, exact=True)
-        return out
 
     def __enter__(self) -> Dataset:
         return self

@@ -12,7 +12,7 @@ from loaderx.errors import DestinationError, RecordIndexError
 
 Indices: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.uint64]"
 
-_NATIVE = (np.dtype(np.int64), np.dtype(np.uint64))
+_INT64, _UINT64, _UINT8 = np.dtype(np.int64), np.dtype(np.uint64), np.dtype(np.uint8)
 
 
 # From this size on it matters where a batch lies. A copy is slow whose destination begins, modulo 4096, at its source
@@ -28,8 +28,18 @@ def empty_batch(n_bytes: int) -> npt.NDArray[np.uint8]:
     if n_bytes < _PLACED_BYTES:
         return np.empty(n_bytes, np.uint8)
     block = np.empty(n_bytes + _PAGE, np.uint8)
-    first = (_PAGE // 2 - block.ctypes.data) % _PAGE
+    first = (_PAGE // 2 - int(block.__array_interface__["data"][0])) % _PAGE
     return block[first : first + n_bytes]
+
+
+def is_indices(idxs: Any) -> bool:
+    """Return whether indices are what the core takes, as they are."""
+    return (
+        type(idxs) is np.ndarray
+        and (idxs.dtype is _INT64 or idxs.dtype is _UINT64)
+        and idxs.ndim == 1
+        and idxs.flags.c_contiguous
+    )
 
 
 def as_indices(store: Path, idxs: Any) -> Indices:
@@ -48,8 +58,8 @@ def as_indices(store: Path, idxs: Any) -> Indices:
     RecordIndexError
         Not one-dimensional, or an integer no store has room for.
     """
-    if type(idxs) is np.ndarray and idxs.dtype in _NATIVE and idxs.ndim == 1 and idxs.flags.c_contiguous:
-        return idxs
+    if is_indices(idxs):
+        return idxs  # type: ignore[no-any-return]
     array = as_array(store, idxs)
     if array.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers, not {array.dtype}")
@@ -110,8 +120,8 @@ def as_source(data: Any) -> memoryview:
     return memoryview(view.tobytes())
 
 
-def as_destination(store: Path, dst: Any) -> memoryview:
-    """Return a writable view of the bytes of a destination.
+def as_destination(store: Path, dst: Any) -> memoryview | npt.NDArray[np.uint8]:
+    """Return a writable view of the bytes of a destination; an array of bytes as it is.
 
     Raises
     ------
@@ -134,5 +144,5 @@ def as_destination(store: Path, dst: Any) -> memoryview:
     if not writable:
         raise DestinationError(f"{store}: the destination is read-only", store=store)
     if isinstance(dst, np.ndarray):
-        return dst.reshape(-1).view(np.uint8).data
+        return dst if dst.dtype is _UINT8 else dst.reshape(-1).view(np.uint8)
     return dst.cast("B") if dst.nbytes else memoryview(bytearray())

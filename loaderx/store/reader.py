@@ -110,10 +110,17 @@ class Reader:
         """
         indices = as_indices(self.path, idxs)
         view = as_destination(self.path, dst)
-        self._check_destination(len(indices) * stride if stride > 0 else 0, view.nbytes)
         if stride < 0:
             raise OptionError(f"stride is {stride}: it must not be negative", option="stride", value=stride)
-        self._read(lambda snapshot: _gather.gather(snapshot, indices, view, stride, exact, None, self._team))
+        if view.nbytes < len(indices) * stride:
+            raise DestinationError(
+                f"{self.path}: the destination has {view.nbytes} bytes, and {len(indices)} records of {stride} need "
+                f"{len(indices) * stride}",
+                store=self.path,
+                needed_bytes=len(indices) * stride,
+                given_bytes=view.nbytes,
+            )
+        self._read(_gather.gather, indices, view, stride, exact, None, self._team)
 
     def gather_var(self, idxs: npt.ArrayLike, dst: Any, offsets: npt.ArrayLike) -> None:
         """Read records to given places: record ``idxs[i]`` to ``dst[offsets[i]:]``.
@@ -264,7 +271,7 @@ class Reader:
         """
         indices = as_indices(self.path, idxs)
         lens = np.empty(len(indices), np.uint32)
-        self._read(lambda snapshot: _gather.lengths(snapshot, indices, lens))
+        self._read(_gather.lengths, indices, lens)
         return lens
 
     def has_dict(self) -> bool:
@@ -315,10 +322,10 @@ class Reader:
             raise ClosedError(f"{self.path}: the store was closed: open it again", store=self.path)
         return snapshot
 
-    def _read(self, call: Callable[[Snapshot], tuple[Any, ...] | None]) -> None:
+    def _read(self, call: Callable[..., tuple[Any, ...] | None], *arguments: Any) -> None:
         """Run a call of the core on the current snapshot, again where a change came between."""
         while True:
-            fault = call(self._current())
+            fault = call(self._current(), *arguments)
             if fault is None:
                 return
             if fault[0] != Fault.GATE_CLOSED:
@@ -331,15 +338,6 @@ class Reader:
             if snapshot.gate.closed:
                 # Only in a child that was forked in the middle of a change: what the change left is on disk.
                 self._open()
-
-    def _check_destination(self, needed: int, given: int) -> None:
-        if given < needed:
-            raise DestinationError(
-                f"{self.path}: the destination has {given} bytes, and the batch needs {needed}",
-                store=self.path,
-                needed_bytes=needed,
-                given_bytes=given,
-            )
 
     def _check_places(
         self, starts: npt.NDArray[np.int64], lens: npt.NDArray[np.uint32], dst_bytes: int
