@@ -88,9 +88,9 @@ class Pipeline:
             Stage("readme-1", self.run_readme_first, ("system",)),
             Stage("readme-2", self.run_readme_second, ("readme-1",)),
             Stage("style", self.check_style, ("readme-1",)),
-            Stage("types", self.check_types, ("readme-1",)),
+            Stage("types", self.check_types, ("readme-2",)),
             Stage("docs", self.build_docs, ("readme-1",)),
-            Stage("peers", self.run_peers, ("readme-1",)),
+            Stage("peers", self.run_peers, ("readme-2",)),
             Stage("bundled", self.run_bundled),
             Stage("fallback", self.run_fallback),
             Stage("one-thread", self.run_one_thread, ("system",)),
@@ -190,14 +190,8 @@ class Pipeline:
         log.command("mypy --strict", ["mypy", "--strict"], env=env, cwd=tree)
         stubs = sorted((tree / "loaderx" / "_core").glob("*.pyi"))
         modules = [f"loaderx._core.{stub.stem}" for stub in stubs]
-        command = [
-            python_of(env),
-            "-m",
-            "mypy.stubtest",
-            "--allowlist",
-            ".ci/stubtest-allowlist.txt",
-            *modules,
-        ]
+        command = [python_of(env), "-m", "mypy.stubtest", "--mypy-config-file", "pyproject.toml"]
+        command += ["--allowlist", ".ci/stubtest-allowlist.txt", *modules]
         log.command(f"stubtest of {len(modules)} modules", command, env=env, cwd=tree)
 
     def build_docs(self, log: Log) -> None:
@@ -320,7 +314,7 @@ def python_of(env: dict[str, str]) -> str:
 
 def pip_install(env: dict[str, str], *arguments: str, cwd: Path | None = None) -> None:
     """Install into an active virtual environment."""
-    must([python_of(env), "-m", "pip", "install", "-q", *arguments], env=env, cwd=cwd)
+    must([python_of(env), "-m", "pip", "install", "-qq", *arguments], env=env, cwd=cwd)
 
 
 def find_interpreters() -> list[Interpreter]:

@@ -145,7 +145,7 @@ def run_stages(stages: Iterable[Stage], chosen: set[str]) -> int:
     """Run the stages, print the table and the closing line; return the exit code."""
     listed = list(stages)
     wanted = set(chosen) or {stage.name for stage in listed}
-    for stage in reversed(listed):
+    for stage in reversed(listed):  # a stage needs earlier ones only
         if stage.name in wanted:
             wanted |= set(stage.needs)
     if unknown := wanted - {stage.name for stage in listed}:

@@ -46,7 +46,7 @@ cdef enum:
     MAX_LOSS = 4
     MIN_PAUSE = 128
     MAX_PAUSE = 4096
-    WINS_TO_TRUST = 16
+    WINS_TO_TRUST = 256
 
 if lx_watch_forks() != 0:
     raise MemoryError("pthread_atfork failed")
