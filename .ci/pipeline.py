@@ -195,11 +195,13 @@ class Pipeline:
         log.command(f"stubtest of {len(modules)} modules", command, env=env, cwd=tree)
 
     def build_docs(self, log: Log) -> None:
-        """Build the documentation; a warning is an error."""
+        """Check that the page of benchmarks is what its results give, and build; a warning is an error."""
         tree = self.work / "readme"
         pip_install(self.readme_env, "-r", str(ROOT / ".ci" / "requirements-check.txt"))
         command = ["sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", str(self.work / "html")]
         log.command("sphinx-build -W", command, env=self.readme_env, cwd=tree)
+        check = [python_of(self.readme_env), "-m", "benchmarks", "docs", "--check-table"]
+        log.command("benchmarks --check-table", check, env=self.readme_env, cwd=tree)
 
     def run_peers(self, log: Log) -> None:
         """Run the tests that need other packages, the matrix with loaderx 0.7.3 among them."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from loaderx.arrays.indexing import resolve, resolve_batch
 from loaderx.arrays.schema import read_schema
 from loaderx.errors import DestinationError, SchemaError
-from loaderx.store.buffers import Indices, empty_batch
+from loaderx.store.buffers import Indices, empty_batch, is_indices
 from loaderx.store.options import check_batch_bytes, check_max_batch_bytes
 from loaderx.store.zrecord import Zrecord
 
@@ -134,6 +134,8 @@ class Dataset:
             `out` does not fit.
         RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError, TypeError
         """
+        if is_indices(idxs):  # what samplers give goes straight through
+            return self._gather(idxs, idxs.shape, out)
         indices, shape = resolve_batch(self.path, idxs, len(self._store))
         return self._gather(indices, shape, out)
 

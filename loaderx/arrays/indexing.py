@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from loaderx.errors import RecordIndexError
-from loaderx.store.buffers import Indices, as_array, as_indices, is_indices
+from loaderx.store.buffers import Indices, as_array, as_indices
 
 
 def resolve(store: Path, key: Any, length: int) -> tuple[Indices, tuple[int, ...] | None]:
@@ -46,8 +46,6 @@ def resolve(store: Path, key: Any, length: int) -> tuple[Indices, tuple[int, ...
     >>> resolve(Path("d"), -1, 5)
     (array([-1]), None)
     """
-    if is_indices(key):
-        return key, key.shape  # first, for it is what samplers give
     if isinstance(key, slice):
         return _of_slice(key, length)
     if isinstance(key, np.ndarray) and key.ndim == 0:

@@ -103,7 +103,7 @@ def test_padding(item_shape: tuple[int, ...], max_len: int | None, value: Any, s
     ("dtype", "value"),
     [
         ("<f4", np.nan), ("<f8", -0.0), ("?", True), (">i4", 258), ("<c8", 1 + 2j), ("S3", b"pad"), ("<U2", "é"),
-        ("<M8[s]", np.datetime64("NaT")), ("u1", 255), ("<f2", 1.5), (">f8", 1e300),
+        ("<M8[s]", np.datetime64("NaT", "s")), ("u1", 255), ("<f2", 1.5), (">f8", 1e300),
     ],
 )  # fmt: skip
 def test_pad_value_in_the_dtype(dtype: str, value: Any, store_path: Path) -> None:

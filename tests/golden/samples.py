@@ -57,7 +57,7 @@ def _plain_fields() -> Array:
 
 def _dates() -> Array:
     dates = np.arange("2000-01-01", "2000-01-13", dtype="M8[D]").astype("<M8[ns]").reshape(6, 2)
-    dates[2, 1] = np.datetime64("NaT")
+    dates[2, 1] = np.datetime64("NaT", "ns")
     return dates
 
 
