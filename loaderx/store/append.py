@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx._core.compress import CompressionDictionary, compress, compress_bound
-from loaderx.errors import DestinationError, OptionError, RecordTooLargeError, StoreFullError
+from loaderx.errors import DestinationError, OptionError, RecordTooLargeError, StoreFullError, ZrecordError
 from loaderx.store import files
 from loaderx.store.buffers import as_indices, as_source
 from loaderx.store.format import (
@@ -76,6 +76,7 @@ class Appender:
         self._created: list[Path] = []
         self._scratch = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
         self._executor: ThreadPoolExecutor | None = None
+        self._whole = True
         self._committed = False
         self._open = contextlib.ExitStack()
         with files.errors_named(store, "open it for writing"):
@@ -133,6 +134,7 @@ class Appender:
         """
         if self._length + len(lens) > MAX_RECORDS:
             self._full(len(lens), f"{MAX_RECORDS} records")
+        self._whole = False
         stored_as_they_lie = codec == "raw" and np.array_equal(starts[1:], starts[:-1] + lens[:-1])
         writing: Future[None] | None = None
         for number, (first, last) in enumerate(_blocks(lens)):
@@ -154,9 +156,22 @@ class Appender:
                 self._write(stored, entries)
             else:
                 writing = self._writer().submit(self._write, stored, entries)
+        self._whole = True
 
     def commit(self) -> int:
-        """Make everything that was added visible, and return the index of its first record."""
+        """Make everything that was added visible, and return the index of its first record.
+
+        Raises
+        ------
+        ZrecordError
+            An `add` failed half-way, so that what was added is not what the caller meant to add.
+        StoreIOError
+        """
+        if not self._whole:
+            raise ZrecordError(
+                f"{self._store}: a part of this append could not be written, so none of it is committed: append again",
+                store=self._store,
+            )
         if self.n_added:
             with files.errors_named(self._store, "commit the new records", "the store is as it was before"):
                 files.write_at(self._meta, struct.pack("<HI", self._tail_chunk, self._tail_offset), TAIL_AT)

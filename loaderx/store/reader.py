@@ -51,6 +51,7 @@ class Reader:
 
     def __init__(self, path: str | os.PathLike[str], threads: int, io: Literal["mmap", "pread"]) -> None:
         self._snapshot: Snapshot | None = None
+        self._closed = False
         self.path = Path(path)
         self.threads = check_threads(threads)
         self.io: Literal["mmap", "pread"] = check_choice("io", io, ("mmap", "pread"))
@@ -61,7 +62,7 @@ class Reader:
         _handles.add(self)
 
     def _open(self) -> None:
-        self._snapshot = open_snapshot(self._store, mapped=self.io == "mmap")
+        self._install(open_snapshot(self._store, mapped=self.io == "mmap"))
 
     def __repr__(self) -> str:
         state = "closed" if self._snapshot is None else f"{self._snapshot.length} records"
@@ -83,7 +84,14 @@ class Reader:
 
         Closing twice is fine.
         """
+        self._closed = True
         self._snapshot = None
+
+    def _install(self, snapshot: Snapshot) -> None:
+        """Have later reads go through a new snapshot, unless the handle was closed meanwhile."""
+        self._snapshot = snapshot
+        if self._closed:
+            self._snapshot = None
 
     def gather(self, idxs: npt.ArrayLike, dst: Any, stride: int, *, exact: bool = False) -> None:
         """Read records to equally spaced places: record ``idxs[i]`` to ``dst[i * stride:]``.

@@ -225,11 +225,12 @@ class Zrecord(Reader):
         3
         """
         with self._changing() as header:
+            snapshot = self._current()
             with Appender(self._store, header, self._team, self._chunk_bytes) as appender:
                 append = Append(self.path, appender, self._compressor)
                 yield append
                 append.first = appender.commit()
-            self._snapshot = renew_snapshot(self._store, self._current(), mapped=self.io == "mmap")
+            self._renew(snapshot)
 
     def delete(self, idxs: npt.ArrayLike) -> None:
         """Delete records; the last ones take their places, the highest index first. Their bytes stay until `compact`.
@@ -319,7 +320,7 @@ class Zrecord(Reader):
                         "and could not be read with another: train before the first such record, or in a new store",
                         store=self.path,
                     )
-            trained = train(source, counts.astype(np.uint64), target)
+            trained = train(source, counts.astype(np.uint64), min(target, source.nbytes))
             if isinstance(trained, str):
                 raise DictionaryError(
                     f"{self.path}: no dictionary could be trained on {len(counts)} samples of {int(counts.sum())} "
@@ -330,9 +331,7 @@ class Zrecord(Reader):
                 files.write_new(self._store / DICTIONARY, trained)
                 files.sync_directory(self._store)
             self._dictionaries.clear()
-            self._snapshot = renew_snapshot(
-                self._store, snapshot, mapped=self.io == "mmap", dictionary=trained
-            )
+            self._renew(snapshot, dictionary=trained)
         return len(trained)
 
     def sync(self) -> None:
@@ -374,13 +373,18 @@ class Zrecord(Reader):
                 time.sleep(_POLL_S)
             yield snapshot
         finally:
-            self._snapshot = renew_snapshot(self._store, snapshot, mapped=self.io == "mmap", gate=Gate())
+            self._renew(snapshot, gate=Gate())
+
+    def _renew(
+        self, snapshot: Snapshot, *, gate: Gate | None = None, dictionary: bytes | None = None
+    ) -> None:
+        mapped = self.io == "mmap"
+        self._install(renew_snapshot(self._store, snapshot, mapped=mapped, gate=gate, dictionary=dictionary))
 
     def _resolve(self, indices: Indices, length: int) -> npt.NDArray[np.int64]:
         """Return each index once, none negative; `RecordIndexError` for the first that no record has."""
-        signed = indices.astype(
-            np.int64
-        )  # a uint64 beyond 2**63 turns negative, and is out of range either way
+        # A uint64 beyond 2**63 turns negative, and is out of range either way.
+        signed = indices.astype(np.int64)
         resolved = np.where((signed < 0) & (indices.dtype == np.int64), signed + length, signed)
         outside = np.flatnonzero((resolved < 0) | (resolved >= length))
         if len(outside):

@@ -123,6 +123,26 @@ def test_parts_are_one_append(tmp_path: Path) -> None:
         assert contents(z.path) == [b"first", b"ab", b"cd", b"yz", b"xyz"]
 
 
+def test_a_part_that_failed_is_not_committed_with_the_others(tmp_path: Path) -> None:
+    with SmallChunks(tmp_path / "s.zr", "raw") as z:
+        fill(z, [b"first"])
+        with pytest.raises(loaderx.ZrecordError, match="none of it is committed"), z.appending() as append:
+            append.add(b"ab", 2, 1)
+            with refusing("create", once=True), pytest.raises(loaderx.StoreIOError):
+                append.add(bytes(3000), 10, 300)
+        assert len(z) == 1 and contents(z.path) == [b"first"]
+
+
+def test_a_handle_closed_during_a_change_stays_closed(tmp_path: Path) -> None:
+    z = Zrecord(tmp_path / "s.zr")
+    with z.appending() as append:
+        append.add(b"ab", 2, 1)
+        z.close()
+    with pytest.raises(loaderx.ClosedError):
+        len(z)
+    assert contents(z.path) == [b"a", b"b"]
+
+
 def test_threads_append_one_after_the_other(tmp_path: Path) -> None:
     with Zrecord(tmp_path / "s.zr") as z, ThreadPoolExecutor(8) as pool:
         firsts = list(pool.map(lambda k: z.append(bytes([k]) * 60, 20, 3), range(40)))
