@@ -25,6 +25,7 @@ from loaderx.errors import (
     SchemaError,
     StoreFullError,
     StoreIOError,
+    StoreLockedError,
     StoreMemoryError,
     ZrecordError,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "SchemaError",
     "StoreFullError",
     "StoreIOError",
+    "StoreLockedError",
     "StoreMemoryError",
     "Zrecord",
     "ZrecordError",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Sequence
 
 from loaderx._version import __version__
-from loaderx.commands import program
+from loaderx.commands.start import start
 
 PROG = "python -m loaderx"
 
@@ -28,9 +27,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         The arguments; those of the process by default.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    if words and words[0] in COMMANDS:
-        return program.run_command(words[0], words[1:], prog=f"{PROG} {words[0]}")
-    return program.guard("loaderx", lambda: _without_command(words))
+    name = words[0] if words and words[0] in COMMANDS else None
+
+    def action() -> int:
+        from loaderx.commands import program
+
+        if name is None:
+            return program.guard("loaderx", lambda: _without_command(words))
+        return program.run_command(name, words[1:], prog=f"{PROG} {name}")
+
+    return start("loaderx" if name is None else f"loaderx {name}", action)
 
 
 def usage() -> str:
@@ -42,6 +48,10 @@ def usage() -> str:
 
 
 def _without_command(words: list[str]) -> int:
+    import difflib
+
+    from loaderx.commands import program
+
     if not words:
         print(usage(), file=sys.stderr)
         return program.FAILED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from loaderx.commands.program import run_command
+from loaderx.commands.start import start
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,7 +16,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv : sequence of str, optional
         The arguments; those of the process by default.
     """
-    return run_command("convert", sys.argv[1:] if argv is None else argv, prog="python -m loaderx.convert")
+
+    def action() -> int:
+        from loaderx.commands.program import run_command
+
+        words = sys.argv[1:] if argv is None else argv
+        return run_command("convert", words, prog="python -m loaderx.convert")
+
+    return start("loaderx convert", action)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
     LoaderxError
     ├── ZrecordError (RuntimeError)            .code        everything a store raises
     │   ├── StoreMemoryError (MemoryError)       -1         memory ran out
+    │   ├── StoreLockedError                     -2         somebody else is changing the store
     │   ├── StoreIOError (OSError)               -2         the operating system refused a read or a write
     │   ├── ClosedError                          -2         the handle was closed
     │   ├── RecordIndexError (IndexError)        -3         an index no record has
@@ -43,6 +44,7 @@ __all__ = [
     "SchemaError",
     "StoreFullError",
     "StoreIOError",
+    "StoreLockedError",
     "StoreMemoryError",
     "ZrecordError",
 ]
@@ -135,6 +137,12 @@ class StoreIOError(ZrecordError, OSError):
     code = -2
     attribute_names = ("store", "path", "errno")
     path: Path | None
+
+
+class StoreLockedError(ZrecordError):
+    """Somebody else is changing the store."""
+
+    code = -2
 
 
 class ClosedError(ZrecordError):

@@ -308,6 +308,8 @@ def train(samples, sizes, size_t target_bytes):
             rest -= sizes_ptr[i]
         if samples_view.len - rest < LEAST_SAMPLE_BYTES:
             return f"zstd needs at least {LEAST_SAMPLE_BYTES} bytes of samples"
+        if target_bytes < LEAST_SAMPLE_BYTES:
+            return f"a dictionary has at least {LEAST_SAMPLE_BYTES} bytes, not {target_bytes}"
         with nogil:
             got = ZDICT_trainFromBuffer(dictionary_ptr, target_bytes, samples_view.buf, sizes_ptr, n)
         if ZDICT_isError(got):

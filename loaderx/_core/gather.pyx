@@ -101,11 +101,12 @@ cdef enum:
     # slowest thread, many enough that taking them costs nothing.
     MAX_SHARE = 8
 
-    # What the processor is asked for ahead of a copy: the first lines of each page of the next record. Within a page its
-    # own prefetchers follow.
+    # What the processor is asked for ahead of a copy: table entries, and the first lines of each page of a record; within
+    # a page its own prefetchers follow. Of records below a page several are in flight at a time.
+    SMALL_RECORDS_AHEAD = 6
     PAGE = 4096
     LINE = 64
-    LINES_AHEAD = 4
+    LINES_AHEAD = 8
     MAX_AHEAD = 65536
 
 
@@ -142,6 +143,8 @@ cdef struct Batch:
     bint exact
     const uint8_t* pad
     int64_t pad_bytes
+    int64_t entries_ahead       # how many positions ahead table entries are fetched,
+    int64_t records_ahead       # and the records themselves
 
 
 cdef Pool idle_workers
@@ -290,14 +293,21 @@ cdef void fill(uint8_t* dst, int64_t n_bytes, const uint8_t* pattern, int64_t pa
 
 
 cdef inline void foresee(const Batch* batch, int64_t i) noexcept nogil:
-    """Have the processor fetch the beginning of record `i`'s stored bytes. Checks only what it touches itself."""
+    """Have the processor fetch what position `i` is going to need soon. Checks only what it touches itself."""
     cdef const RecordLoc* entry
     cdef const uint8_t* stored
     cdef int64_t index
     cdef int64_t end
     cdef int64_t at = 0
     cdef int64_t line
-    if i >= batch.n or batch.table.base == NULL:
+    # Asking for an address without memory is no fault, so positions and entries need no check for that alone.
+    if batch.table.base == NULL:
+        return
+    if i + batch.entries_ahead < batch.n:
+        index = batch.idxs[i + batch.entries_ahead]
+        LX_PREFETCH(batch.table.base + HEADER_BYTES + index * RECORD_BYTES)
+    i += batch.records_ahead
+    if i >= batch.n:
         return
     index = batch.idxs[i]
     if index < 0 or index >= batch.length or batch.table.size < HEADER_BYTES + (index + 1) * RECORD_BYTES:
@@ -308,8 +318,8 @@ cdef inline void foresee(const Batch* batch, int64_t i) noexcept nogil:
     stored = batch.chunks[entry.chunk_id].base + entry.offset
     end = min(<int64_t>entry.phys_length, <int64_t>MAX_AHEAD)
     while at < end:
-        for line in range(LINES_AHEAD):
-            LX_PREFETCH(stored + at + line * LINE)  # an address without memory is no fault
+        for line in range(min(<int64_t>LINES_AHEAD, (end - at + LINE - 1) // LINE)):
+            LX_PREFETCH(stored + at + line * LINE)
         at += PAGE
 
 
@@ -325,7 +335,7 @@ cdef int serve(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
     cdef int fault = look_up(batch, worker, i)
     if fault:
         return fault
-    foresee(batch, i + 1)
+    foresee(batch, i)
     n_bytes = entry.logic_length
     if batch.starts != NULL:
         start = batch.starts[i]
@@ -404,6 +414,8 @@ cdef object run(Batch* batch, int wanted_threads, int64_t work_bytes):
     cdef int64_t i
     cdef int t
     workers = take_workers(n_threads)
+    batch.records_ahead = 1 if work_bytes >= batch.n * PAGE else SMALL_RECORDS_AHEAD
+    batch.entries_ahead = 2 * batch.records_ahead
     try:
         with nogil:
             begin_ns = monotonic_ns()

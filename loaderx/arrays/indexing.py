@@ -52,6 +52,10 @@ def resolve(store: Path, key: Any, length: int) -> tuple[Indices, tuple[int, ...
         key = key[()]
     if isinstance(key, bool | np.bool_):
         raise TypeError("a single bool is not a record index")
+    if isinstance(key, tuple) and any(
+        part is None or part is Ellipsis or isinstance(part, slice) for part in key
+    ):
+        raise TypeError("only the first axis is indexed: take the records, and index the array they come in")
     if not isinstance(key, list | tuple | np.ndarray):
         try:
             return as_indices(store, [operator.index(key)]), None

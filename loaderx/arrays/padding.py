@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from loaderx.arrays.casting import cast_values
 from loaderx.errors import OptionError
 from loaderx.store.options import check_max_batch_bytes
 
@@ -26,7 +27,8 @@ def pad(
     max_len : int, optional
         Rows for each record; None: the longest one's.
     pad_value : scalar
-        What the rows behind a record are filled with; must be a value of the dtype.
+        What the rows behind a record are filled with; must be a value of the dtype. 0 is the zero of every dtype: the
+        empty string, the first moment, a structure of zeros.
 
     Returns
     -------
@@ -95,8 +97,8 @@ def check_max_len(
     """
     if max_len is None:
         return int(lengths.max(initial=0))
-    if max_len < 0:
-        raise OptionError(f"max_len is {max_len}: it must not be negative", option="max_len", value=max_len)
+    if not isinstance(max_len, int | np.integer) or max_len < 0:
+        raise OptionError(f"max_len is {max_len!r}: give a number of rows", option="max_len", value=max_len)
     longer = np.flatnonzero(lengths > max_len)
     if len(longer):
         at = int(longer[0])
@@ -110,21 +112,25 @@ def check_max_len(
             option="max_len",
             value=max_len,
         )
-    return max_len
+    return int(max_len)
 
 
 def pad_scalar(pad_value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return `pad_value` as a 0-d array of a dtype, or raise `OptionError` where it is no value of it."""
+    """Return `pad_value` as a 0-d array of a dtype, or raise `OptionError` where it is no value of it.
+
+    The whole number 0 is the zero of every dtype: the empty string, the first moment, a structure of zeros.
+    """
+    if isinstance(pad_value, int) and pad_value == 0:
+        return np.zeros((), dtype)
     try:
-        scalar = np.asarray(pad_value).astype(dtype)
-        if np.ndim(scalar) != 0:
+        # A tuple is a value of a structure only.
+        plain = np.array(pad_value, dtype) if dtype.names is not None else np.asarray(pad_value)
+        if plain.ndim != 0:
             raise ValueError("it is not a scalar")
-        if dtype.kind in "iub" and not np.array_equal(scalar, np.asarray(pad_value)):
-            raise ValueError("the value changes")
+        return cast_values(plain, dtype, rounding=True)
     except (TypeError, ValueError, OverflowError) as error:
         raise OptionError(
             f"pad_value {pad_value!r} is no value of dtype {dtype}: {error}",
             option="pad_value",
             value=pad_value,
         ) from None
-    return scalar

@@ -101,7 +101,10 @@ class RaggedDataset:
         return len(self._store)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {str(self.path)!r}: {self.dtype} (rows, *{self.item_shape}), {self._store!r}>"
+        return f"<{type(self).__name__} {str(self.path)!r}: {self._rows_of()}, {self._store!r}>"
+
+    def _rows_of(self) -> str:
+        return f"rows of {self.dtype} {self.item_shape}"
 
     def __iter__(self) -> Iterator[npt.NDArray[Any]]:
         for index in range(len(self)):
@@ -154,7 +157,7 @@ class RaggedDataset:
         max_len : int, optional
             Rows for each record; None: the longest one's.
         pad_value : scalar
-            What the rows behind a record are filled with; must be a value of the dtype.
+            What the rows behind a record are filled with; must be a value of the dtype. 0 is the zero of every dtype.
 
         Returns
         -------

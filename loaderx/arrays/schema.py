@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -49,8 +50,9 @@ class Schema:
         return self.dtype.itemsize * math.prod(self.shape)
 
     def __str__(self) -> str:
-        shape = f"(rows, {', '.join(map(str, self.shape))})" if self.kind == "ragged" else str(self.shape)
-        return f"{self.kind} records of {self.dtype} {shape}"
+        if self.kind == "ragged":
+            return f"ragged records, rows of {self.dtype} {self.shape}"
+        return f"fixed records of {self.dtype} {self.shape}"
 
 
 def new_schema(
@@ -127,11 +129,13 @@ def read_schema(path: Path) -> Schema:
             with open(file, "rb") as stream:
                 data = stream.read(_MAX_FILE_BYTES + 1)
         except (FileNotFoundError, NotADirectoryError):
-            raise NotAStoreError(
-                f"{path}: not a loaderx dataset: {file} does not exist. Write one with write_dataset or write_ragged; "
-                "a store of plain bytes opens with Zrecord",
-                store=path,
-            ) from None
+            if not os.path.lexists(path):
+                problem = "there is nothing at this path"
+            elif not path.is_dir():
+                problem = "this is not a directory"
+            else:
+                problem = f"the directory has no {SCHEMA}; a store of plain bytes opens with Zrecord"
+            raise NotAStoreError(f"{path}: not a loaderx dataset: {problem}", store=path) from None
     if len(data) > _MAX_FILE_BYTES:
         raise _wrong(path, f"it has more than {_MAX_FILE_BYTES} bytes")
     try:

@@ -103,7 +103,7 @@ def write_dataset(
     (28, 28)
     """
     target = Path(path)
-    source: Any = array if _is_sliced(array) else np.asarray(array)
+    source: Any = array if _is_sliced(array) else _as_array(target, array)
     if isinstance(source, np.ma.MaskedArray):
         raise SchemaError(f"{target}: a masked array would lose its mask: call filled() first", path=target)
     if len(source.shape) == 0:
@@ -141,7 +141,7 @@ def write_ragged(
     path: str | os.PathLike[str],
     arrays: Iterable[npt.ArrayLike],
     dtype: npt.DTypeLike | None = None,
-    item_shape: Sequence[int] | None = None,
+    item_shape: Sequence[int] | int | None = None,
     codec: Codec = "zstd",
     chunk_bytes: int = _CHUNK_BYTES,
     dict_size: int | None = None,
@@ -160,8 +160,8 @@ def write_ragged(
     arrays : iterable of array_like, each of shape (rows, *item_shape)
         Read once, one after the other; each is copied before the next is asked for. No rows at all is fine.
     dtype : dtype_like, optional
-        None: the first array's. Others are converted where no value can change; to a dtype that is given here, also
-        between floats of different precision.
+        None: the existing dataset's, or the first array's. Others are converted where no value changes; lists, and
+        everything where a dtype is given here, also to floats of less precision.
     item_shape : sequence of int, optional
         The shape of one row; None: the first array's.
     codec : {"zstd", "raw", "zstd_dict"}
@@ -193,7 +193,12 @@ def write_ragged(
     target = Path(path)
     check_codec(codec)
     _check_chunk_bytes(chunk_bytes)
-    records = RaggedRecords(target, arrays, dtype, item_shape)
+    if isinstance(arrays, str | bytes | bytearray):
+        raise SchemaError(f"{target}: a {type(arrays).__name__} is no iterable of arrays", path=target)
+    explicit = dtype is not None
+    if dtype is None and not overwrite and _dataset_exists(target):
+        dtype = read_schema(target).dtype  # lists have none of their own
+    records = RaggedRecords(target, arrays, dtype, item_shape, explicit=explicit)
     schema = new_schema(target, "ragged", records.dtype, records.item_shape, codec)
     head: list[memoryview] = []
     rest = iter(records)
@@ -314,6 +319,22 @@ def _forget_dictionary(path: Path) -> None:
             files.unlink(path / DICTIONARY)
 
 
+def _as_array(target: Path, data: Any) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise SchemaError(
+            f"{target}: these lists make no array ({error}): records of different lengths are for write_ragged",
+            path=target,
+        ) from None
+    if array.ndim == 0:
+        raise SchemaError(
+            f"{target}: a {type(data).__name__} is no array of records: pass an array, or several to write_ragged",
+            path=target,
+        )
+    return array
+
+
 def _is_sliced(array: Any) -> bool:
     return hasattr(array, "dtype") and hasattr(array, "shape") and hasattr(array, "__getitem__")
 
@@ -337,7 +358,8 @@ def _add_var(append: Append, buffer: bytearray, lens: list[int]) -> int:
 
 
 def _dataset_exists(target: Path) -> bool:
-    has_schema, has_store = (target / SCHEMA).exists(), (target / META).exists()
+    with files.errors_named(target, "look for a dataset there"):
+        has_schema, has_store = (target / SCHEMA).exists(), (target / META).exists()
     if has_schema != has_store:
         there, missing = (SCHEMA, META) if has_schema else (META, SCHEMA)
         raise SchemaError(

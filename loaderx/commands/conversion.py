@@ -26,8 +26,8 @@ from loaderx.commands.bar import Tick, byte_bar
 from loaderx.commands.bits import first_different
 from loaderx.commands.npy_files import NpyFiles, NpyRecords
 from loaderx.commands.npz_members import NpzMember
+from loaderx.commands.paths import is_store
 from loaderx.commands.program import CommandError, MismatchError
-from loaderx.store.format import META
 from loaderx.store.options import Codec, check_codec
 
 #: An array along axis 0, or records of different lengths.
@@ -97,7 +97,7 @@ class Conversion:
 
 
 def check_destination(path: Path, settings: Settings) -> None:
-    """Check that nothing stands at `path` that was not meant to be changed.
+    """Check that nothing stands at the place of one store that was not meant to be changed.
 
     Raises
     ------
@@ -105,7 +105,9 @@ def check_destination(path: Path, settings: Settings) -> None:
         If something does, and neither append nor force is set.
     """
     if os.path.lexists(path) and not (settings.append or settings.force):
-        raise CommandError(f"{path} exists; --append adds records to it, --force replaces it")
+        if is_store(path):
+            raise CommandError(f"{path} exists; --append adds records to it, --force replaces it")
+        raise CommandError(f"{path} exists and is not a loaderx store; choose another path")
 
 
 def check_store_or_nothing(path: Path) -> None:
@@ -116,8 +118,27 @@ def check_store_or_nothing(path: Path) -> None:
     NotAStoreError
         If something else does.
     """
-    if os.path.lexists(path) and not (path / META).is_file() and not (path.is_dir() and not os.listdir(path)):
-        raise NotAStoreError(f"{path}: not a store, so it is neither replaced nor added to", store=path)
+    if os.path.lexists(path) and not is_store(path) and not (path.is_dir() and not os.listdir(path)):
+        raise NotAStoreError(
+            f"{path}: not a loaderx store, so it is neither replaced nor added to; choose another path",
+            store=path,
+        )
+
+
+def choose_codec(path: Path, settings: Settings) -> Codec:
+    """Give the codec to write with: the one asked for, that of the store appended to, or the default.
+
+    Raises
+    ------
+    CommandError
+        If a level is set for the codec ``"raw"``, which compresses nothing.
+    """
+    stored = read_schema(path).codec if settings.append and is_store(path) else DEFAULT_CODEC
+    codec: Codec = settings.codec or check_codec(stored)
+    if codec == "raw" and settings.level is not None:
+        why = "" if settings.codec else f", and {path} has the codec raw"
+        raise CommandError(f"--level goes with --codec zstd or zstd_dict{why}")
+    return codec
 
 
 def convert_source(source: Source, path: Path, settings: Settings, *, bar: bool = False) -> Conversion:
@@ -141,7 +162,7 @@ def convert_source(source: Source, path: Path, settings: Settings, *, bar: bool 
     Raises
     ------
     CommandError
-        If `path` exists and the settings do not say what to do then.
+        If `path` exists and the settings do not say what to do then, or the settings contradict each other.
     NotAStoreError
         If what stands there is not a store.
     LoaderxError
@@ -149,9 +170,8 @@ def convert_source(source: Source, path: Path, settings: Settings, *, bar: bool 
     """
     check_destination(path, settings)
     check_store_or_nothing(path)
-    appending = settings.append and (path / META).exists()
-    codec = settings.codec or (check_codec(read_schema(path).codec) if appending else DEFAULT_CODEC)
-    before = _read_stats(path) if appending else {"records": 0, "live_bytes": 0}
+    codec = choose_codec(path, settings)
+    before = _read_stats(path) if settings.append and is_store(path) else {"records": 0, "live_bytes": 0}
     num_bytes = source_bytes(source)
     started = time.perf_counter()
     with byte_bar(path.name, num_bytes, shown=bar) as tick:

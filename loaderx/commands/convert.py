@@ -17,7 +17,9 @@ from loaderx.commands.conversion import (
     verify,
 )
 from loaderx.commands.npy_files import ZIP_MAGICS, NpyFiles, NpyRecords, file_magic, find_npy_files
+from loaderx.commands.npy_header import NPY_MAGIC
 from loaderx.commands.npz_folder import convert_npz
+from loaderx.commands.paths import parse_path
 from loaderx.commands.program import DONE, CommandError
 from loaderx.commands.sizes import count, format_bytes, format_ratio, mib_per_s, parse_size, ratio
 
@@ -27,12 +29,17 @@ Turn NumPy files into stores.
   one .npy file         one store at DEST, a record for every item along axis 0
   several, or a folder  joined along axis 0 in natural name order (part2 before part10), whatever the order of the
                         arguments; every file must have the same dtype and item shape. Of a folder, its own .npy
-                        files are taken, not hidden ones and not those of folders within
+                        files are taken, not hidden ones and not those of folders within; .npz files in it are an
+                        error
   the same, --ragged    one ragged store at DEST, every file one record, in the same order
-  one .npz file         a folder DEST with a store NAME.zr for every array
+  one .npz file         a folder DEST with a store NAME.zr for every array, or for those that --only names
 
 The files are read piece by piece, so they may be larger than memory. DEST appears when it is complete; whatever goes
 wrong, nothing half-written stays.
+
+With a .npz file, --append needs the stores in DEST to be those of exactly the arrays converted, so that all of them
+grow together, and --force refuses a DEST that also holds stores of other arrays. Nothing is written before that is
+known. Where DEST does not exist, both make it.
 
 Exit code: 0 done, 1 the data read back by --verify differs, 2 wrong usage or an error with files, 130 interrupted.
 """
@@ -41,10 +48,10 @@ Exit code: 0 done, 1 the data read back by --verify differs, 2 wrong usage or an
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "sources", metavar="SRC", nargs="+", type=Path, help="a .npy or .npz file, or a folder of .npy"
+        "sources", metavar="SRC", nargs="+", type=parse_path, help="a .npy or .npz file, or a folder of .npy"
     )
     parser.add_argument(
-        "destination", metavar="DEST", type=Path, help="the store to write, such as images.zr"
+        "destination", metavar="DEST", type=parse_path, help="the store to write, such as images.zr"
     )
     parser.add_argument(
         "--codec",
@@ -53,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "dictionary first: best for many small, similar records",
     )
     parser.add_argument(
-        "--level", type=int, metavar="N", help="zstd level (default: 3, with the dictionary 19)"
+        "--level", type=int, metavar="N", help="zstd level (default: 3, with the dictionary 19); not for raw"
     )
     parser.add_argument(
         "--dict-size", type=parse_size, metavar="SIZE", help="largest dictionary, for zstd_dict"
@@ -70,23 +77,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     existing.add_argument(
         "--append",
         action="store_true",
-        help="add the records to DEST if it exists: dtype and shape must match, and on failure it stays as it was",
+        help="add the records to DEST if it exists, or make it: dtype and shape must match, and on failure it stays as "
+        "it was",
     )
     existing.add_argument(
         "--force",
         action="store_true",
-        help="replace DEST if it exists, once the new one stands; only ever a store",
+        help="replace DEST if it exists, once the new one stands, or make it; only ever a store",
     )
     parser.add_argument("--ragged", action="store_true", help="make every file one record, of its own length")
     parser.add_argument(
+        "--only",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="of a .npz file, this array; may be repeated",
+    )
+    parser.add_argument(
         "--verify", action="store_true", help="read everything back and compare it, bit for bit"
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar and nothing on stdout")
-    parser.add_argument("--json", action="store_true", help="no progress bar; print one JSON object")
+    parser.add_argument(
+        "--quiet", action="store_true", help="no progress bar, no line on stdout; --json still prints"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="no progress bar; print one JSON object instead of lines"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Convert, verify if asked to, and say what was done."""
+    if options.level is not None and options.codec == "raw":
+        raise CommandError("--level goes with --codec zstd or zstd_dict")
     if options.dict_size is not None and options.codec != "zstd_dict":
         raise CommandError("--dict-size goes with --codec zstd_dict")
     settings = Settings(
@@ -101,13 +122,17 @@ def run(options: argparse.Namespace) -> int:
     bar = not (options.quiet or options.json)
     archive = _find_npz(options.sources, ragged=options.ragged)
     if archive is not None:
-        by_name = convert_npz(archive, options.destination, settings, verified=options.verify, bar=bar)
+        by_name = convert_npz(
+            archive, options.destination, settings, only=options.only, verified=options.verify, bar=bar
+        )
         conversions = list(by_name.values())
         details: dict[str, Any] = {
             "path": str(options.destination),
             "arrays": {name: _store_facts(conversion) for name, conversion in by_name.items()},
         }
     else:
+        if options.only:
+            raise CommandError("--only goes with a .npz file, whose arrays have names")
         check_destination(options.destination, settings)
         files = find_npy_files(options.sources)
         source = NpyRecords(files) if options.ragged else NpyFiles(files)
@@ -125,7 +150,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _find_npz(sources: Sequence[Path], *, ragged: bool) -> Path | None:
     """Give the .npz file among the arguments, which must stand alone."""
-    archives = [source for source in sources if file_magic(source).startswith(ZIP_MAGICS)]
+    archives = [source for source in sources if _is_npz(source)]
     if not archives:
         return None
     if len(sources) > 1:
@@ -135,6 +160,26 @@ def _find_npz(sources: Sequence[Path], *, ragged: bool) -> Path | None:
     if ragged:
         raise CommandError(f"{archives[0]} is a .npz file; --ragged takes .npy files")
     return archives[0]
+
+
+def _is_npz(source: Path) -> bool:
+    """Tell whether a file is a .npz file by how it begins.
+
+    Raises
+    ------
+    CommandError
+        If only its name says so.
+    """
+    magic = file_magic(source)
+    if magic.startswith(ZIP_MAGICS):
+        return True
+    if source.suffix == ".npz" and not source.is_dir() and not magic.startswith(NPY_MAGIC):
+        raise CommandError(
+            f"{source} is not a .npz file: it does not begin as a zip does"
+            if magic
+            else f"{source} is not a .npz file: it is empty"
+        )
+    return False
 
 
 def _store_facts(conversion: Conversion) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,8 +19,11 @@ from loaderx import Dataset, DictionaryError, MissingDependencyError
 from loaderx.commands.bits import first_different
 from loaderx.commands.conversion import Conversion, Settings, convert_source, verify
 from loaderx.commands.npy_files import NpyFiles
-from loaderx.commands.program import DONE, CommandError, MismatchError
+from loaderx.commands.paths import parse_path
+from loaderx.commands.program import DONE, CommandError, MismatchError, listed
 from loaderx.commands.sizes import count, format_bytes, format_ratio, mib_per_s, ratio
+from loaderx.store import files
+from loaderx.store.create import make_directories
 from loaderx.store.options import Codec
 
 DESCRIPTION = """\
@@ -39,7 +44,11 @@ ROUND_BATCHES = 100
 ROUNDS = 7
 
 IMAGES_NPY, LABELS_NPY, IMAGES_STORE, LABELS_STORE = "images.npy", "labels.npy", "images.zr", "labels.zr"
-WRITTEN = {IMAGES_NPY, LABELS_NPY, IMAGES_STORE, LABELS_STORE}
+#: What is left in the folder of --dir.
+KEPT = (IMAGES_NPY, LABELS_NPY, IMAGES_STORE, LABELS_STORE)
+
+#: Start of the name of the folder worked in.
+WORK_PREFIX = "loaderx-demo-"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dir",
         metavar="DIR",
-        type=Path,
-        help="work in this folder, new or empty, and leave the arrays and stores there (default: a temporary one)",
+        type=parse_path,
+        help=f"work in this folder, which must be new or empty, and leave {', '.join(KEPT)} there (default: a temporary "
+        "one)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -56,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the demo from the first line to the last."""
     say: Callable[[str], None] = (lambda _text: None) if options.json else print
-    images, labels = load_digits()
     with work_folder(options.dir) as folder:
+        images, labels = load_digits()
         height, width = images.shape[1:]
         say(f"{count(len(images), 'handwritten digit')} from scikit-learn: {height} x {width} pixels")
         say("")
@@ -65,8 +75,9 @@ def run(options: argparse.Namespace) -> int:
         facts["sizes"] = convert_digits(folder, images, labels, say)
         facts["batches_checked"] = check_batches(folder, images, labels, say)
         facts["speed_mib_per_s"] = measure_speed(folder, images, say)
-        if options.dir is not None:
-            say(f"The arrays and stores are in {folder}.")
+    if options.dir is not None:
+        say(f"{', '.join(KEPT)} are in {options.dir}.")
+        say("")
     say(NEXT_STEPS)
     if options.json:
         print(json.dumps(facts))
@@ -106,22 +117,49 @@ def load_digits() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 @contextmanager
 def work_folder(chosen: Path | None) -> Iterator[Path]:
-    """Give the folder to work in: the chosen one, or a temporary one that is removed afterwards.
+    """Give a temporary folder to work in, and leave what is kept of it in the chosen one when all went well.
 
     Raises
     ------
     CommandError
-        If the chosen one holds anything but an earlier demo, so that nobody's files are overwritten.
+        If the chosen folder holds anything, so that nobody's files are overwritten.
     """
     if chosen is None:
-        with tempfile.TemporaryDirectory(prefix="loaderx-demo-") as name:
+        with tempfile.TemporaryDirectory(prefix=WORK_PREFIX) as name:
             yield Path(name)
         return
-    chosen.mkdir(parents=True, exist_ok=True)
-    others = sorted(entry.name for entry in chosen.iterdir() if entry.name not in WRITTEN)
+    check_empty(chosen)
+    made = make_directories(chosen)
+    try:
+        with tempfile.TemporaryDirectory(prefix=WORK_PREFIX, dir=chosen) as name:
+            yield Path(name)
+            check_empty(chosen, but=Path(name).name)
+            for kept in KEPT:
+                os.rename(Path(name, kept), chosen / kept)
+    except BaseException:
+        with contextlib.suppress(OSError):  # not those in which somebody else has put something
+            for folder in reversed(made):
+                files.remove_directory(folder)
+        raise
+
+
+def check_empty(folder: Path, *, but: str | None = None) -> None:
+    """Check that a folder holds nothing, or only what is called `but`, or that there is none.
+
+    Raises
+    ------
+    CommandError
+        If it holds something, or is no folder.
+    """
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir():
+        raise CommandError(f"{folder} is not a folder")
+    others = sorted(entry.name for entry in folder.iterdir() if entry.name != but)
     if others:
-        raise CommandError(f"{chosen} holds other files ({others[0]}); give a folder that is new or empty")
-    yield chosen
+        raise CommandError(
+            f"{folder} is not empty (it holds {listed(others, 3)}); give a folder that is new or empty"
+        )
 
 
 def convert_digits(

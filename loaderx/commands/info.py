@@ -10,9 +10,9 @@ from typing import Any
 
 from loaderx import NotAStoreError, Zrecord
 from loaderx.arrays.schema import read_schema
-from loaderx.commands.program import DONE, CommandError
+from loaderx.commands.paths import find_stores, parse_path
+from loaderx.commands.program import DONE, CommandError, listed
 from loaderx.commands.sizes import count, format_bytes, format_ratio, ratio
-from loaderx.store.format import META
 
 DESCRIPTION = """\
 Say what a store holds. Nothing is changed, and permission to read is enough.
@@ -24,7 +24,7 @@ Reclaimable bytes belong to deleted records until the store is compacted.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("path", metavar="PATH", type=Path, help="the store")
+    parser.add_argument("path", metavar="PATH", type=parse_path, help="the store")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -33,10 +33,10 @@ def run(options: argparse.Namespace) -> int:
     try:
         facts = describe_store(options.path)
     except NotAStoreError as error:
-        inside = find_stores(options.path)
+        inside = find_stores(options.path) if options.path.is_dir() else []
         if not inside:
             raise
-        raise CommandError(f"{error}; it holds the stores {', '.join(inside)}") from error
+        raise CommandError(f"{error}; it holds the stores {listed(inside)}") from error
     print(json.dumps(facts) if options.json else "\n".join(_lines(facts)))
     return DONE
 
@@ -79,11 +79,6 @@ def describe_store(path: Path) -> dict[str, Any]:
         "dictionary_bytes": stats["dictionary_bytes"],
         "chunks": sum(1 for entry in path.iterdir() if re.fullmatch(r"[0-9]+\.zr", entry.name)),
     }
-
-
-def find_stores(folder: Path) -> list[str]:
-    """List the names of the stores in a folder, as `convert` makes them of a .npz file."""
-    return sorted(meta.parent.name for meta in folder.glob(f"*/{META}"))
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:

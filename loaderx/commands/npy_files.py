@@ -14,7 +14,7 @@ import numpy as np
 from loaderx.commands.bits import copied, fill
 from loaderx.commands.natural import natural_key
 from loaderx.commands.npy_header import NPY_MAGIC, NpyHeader, check_same_items, read_npy_header
-from loaderx.commands.program import CommandError
+from loaderx.commands.program import CommandError, listed
 
 ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 
@@ -38,12 +38,20 @@ def find_npy_files(sources: Sequence[Path]) -> list[Path]:
     Raises
     ------
     CommandError
-        If a path does not exist, is neither a folder nor a .npy file, or a folder holds no .npy file.
+        If a path does not exist, is neither a folder nor a .npy file, or a folder holds no .npy file, or a .npz file.
     """
     files: list[Path] = []
     for source in sources:
         if source.is_dir():
-            found = [entry for entry in source.iterdir() if _is_npy_name(entry.name) and entry.is_file()]
+            archives = sorted(
+                (entry for entry in source.iterdir() if _has_suffix(entry, ".npz")), key=natural_key
+            )
+            if archives:
+                raise CommandError(
+                    f"{source} holds .npz files, which are converted one by one, each into a folder of its own: "
+                    f"{listed([archive.name for archive in archives])}; of a folder, .npy files are taken"
+                )
+            found = [entry for entry in source.iterdir() if _has_suffix(entry, ".npy")]
             if not found:
                 raise CommandError(f"{source} is a folder without .npy files")
             files += found
@@ -191,8 +199,9 @@ class NpyRecords(Sequence[np.ndarray[Any, Any]]):
         return str(self.files[record])
 
 
-def _is_npy_name(name: str) -> bool:
-    return name.endswith(".npy") and not name.startswith(".")
+def _has_suffix(entry: Path, suffix: str) -> bool:
+    """Tell whether an entry of a folder is a file of that suffix that is not hidden."""
+    return entry.name.endswith(suffix) and not entry.name.startswith(".") and entry.is_file()
 
 
 def _read_header(path: Path) -> NpyHeader:

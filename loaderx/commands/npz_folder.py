@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,16 @@ from loaderx.arrays.schema import read_schema
 from loaderx.commands.conversion import (
     Conversion,
     Settings,
-    check_destination,
     check_store_or_nothing,
+    choose_codec,
     convert_source,
     verify,
 )
 from loaderx.commands.npz_members import NpzFile, NpzMember
-from loaderx.commands.program import CommandError
+from loaderx.commands.paths import find_stores, is_leftover, is_store
+from loaderx.commands.program import CommandError, listed
 from loaderx.store import files
 from loaderx.store.create import foreign_files
-from loaderx.store.format import META
 from loaderx.store.staging import Staging
 
 #: New stores for a folder that exists are built in a partial folder within it, named after this.
@@ -34,22 +34,31 @@ _STORES = "stores"
 
 
 def convert_npz(
-    archive: Path, folder: Path, settings: Settings, *, verified: bool, bar: bool = False
+    archive: Path,
+    folder: Path,
+    settings: Settings,
+    *,
+    only: Sequence[str] = (),
+    verified: bool,
+    bar: bool = False,
 ) -> dict[str, Conversion]:
-    """Write every array of a .npz file into the store ``NAME.zr`` of a folder.
+    """Write the arrays of a .npz file into the stores ``NAME.zr`` of a folder.
 
-    All new stores are built in a partial folder and put in their places at the end. Whatever goes wrong before then,
-    the folder is as it was: records appended to its stores are deleted again.
+    The stores of a folder belong together, so they are all new, all appended to or all replaced. New ones are built in
+    a partial folder and put in their places at the end. Whatever goes wrong before then, the folder is as it was:
+    records appended to its stores are deleted again.
 
     Parameters
     ----------
     archive : Path
         The .npz file.
     folder : Path
-        The folder; it may exist with `Settings.append` (arrays without a store get one) and with `Settings.force`
-        (stores of other names stay).
+        The folder. It may hold stores with `Settings.append`, those of exactly these arrays, and with
+        `Settings.force`, none of other arrays.
     settings : Settings
         How to write.
+    only : sequence of str, default ()
+        Names of the arrays to write; all by default.
     verified : bool
         Whether to read everything back and compare.
     bar : bool, default False
@@ -68,30 +77,15 @@ def convert_npz(
         As `loaderx.commands.conversion.verify` raises it.
     LoaderxError
     """
-    check_destination(folder, settings)
-    _check_folder(folder)
-    with NpzFile(archive) as npz:
+    stores = _stores_in(folder, settings)
+    with NpzFile(archive, only) as npz:
         members = npz.members
         paths = {name: folder / f"{name}.zr" for name in members}
         for name, member in members.items():
             _check_place(member, paths[name], settings)
-        appended = [name for name in members if settings.append and (paths[name] / META).exists()]
-        built = dataclasses.replace(settings, append=False, force=False)
-        conversions: dict[str, Conversion] = {}
-        # A locked partial folder beside the new folder, or within the one that exists.
-        with Staging(folder / _SCRATCH if os.path.lexists(folder) else folder) as staging:
-            built_in = staging.path / _STORES
-            files.make_directory(built_in)
-            with _taken_back_on_failure([paths[name] for name in appended]):
-                for name, member in members.items():
-                    if name in appended:
-                        conversions[name] = convert_source(member, paths[name], settings, bar=bar)
-                    else:
-                        conversion = convert_source(member, built_in / f"{name}.zr", built, bar=bar)
-                        conversions[name] = dataclasses.replace(conversion, path=paths[name])
-                    member.close()
-                _put_in_places(built_in, folder)
-            files.remove_tree(staging.path)  # with the stores that were replaced
+        _check_same_arrays(archive, folder, [path.name for path in paths.values()], stores, settings)
+        write = _append if settings.append and stores else _build
+        conversions = write(members, folder, paths, settings, bar=bar)
         if verified:
             for name, member in members.items():
                 verify(member, conversions[name], threads=settings.threads, bar=bar)
@@ -99,21 +93,109 @@ def convert_npz(
     return conversions
 
 
-def _check_folder(folder: Path) -> None:
-    if os.path.lexists(folder) and not folder.is_dir():
-        raise CommandError(f"{folder} is not a folder; a .npz file becomes a folder of stores")
-    if (folder / META).is_file():  # an array may be called "meta", and its store is a folder of this name
-        raise CommandError(f"{folder} is a store; a .npz file becomes a folder of stores")
+def _append(
+    members: Mapping[str, NpzMember],
+    folder: Path,
+    paths: Mapping[str, Path],
+    settings: Settings,
+    *,
+    bar: bool,
+) -> dict[str, Conversion]:
+    """Append every array to its store, or none."""
+    conversions = {}
+    with _taken_back_on_failure(list(paths.values())):
+        for name, member in members.items():
+            conversions[name] = convert_source(member, paths[name], settings, bar=bar)
+            member.close()
+    return conversions
+
+
+def _build(
+    members: Mapping[str, NpzMember],
+    folder: Path,
+    paths: Mapping[str, Path],
+    settings: Settings,
+    *,
+    bar: bool,
+) -> dict[str, Conversion]:
+    """Make a new store of every array, and put all in their places."""
+    conversions = {}
+    built = dataclasses.replace(settings, append=False, force=False)
+    # A locked partial folder beside the new folder, or within the one that exists.
+    with Staging(folder / _SCRATCH if os.path.lexists(folder) else folder) as staging:
+        built_in = staging.path / _STORES
+        files.make_directory(built_in)
+        for name, member in members.items():
+            conversion = convert_source(member, built_in / paths[name].name, built, bar=bar)
+            conversions[name] = dataclasses.replace(conversion, path=paths[name])
+            member.close()
+        _put_in_places(built_in, folder)
+        files.remove_tree(staging.path)  # with the stores that were replaced
+    return conversions
+
+
+def _stores_in(folder: Path, settings: Settings) -> list[str]:
+    """List the stores in the folder, after checking that it is a place for the stores of a .npz file.
+
+    Raises
+    ------
+    CommandError
+        If it is not.
+    """
+    if not os.path.lexists(folder):
+        return []
+    if not folder.is_dir() or is_store(folder):
+        what = "is a store" if folder.is_dir() else "exists and is not a folder"
+        raise CommandError(f"{folder} {what}; a .npz file becomes a folder of stores: choose another path")
+    stores = find_stores(folder)
+    empty = all(is_leftover(name) for name in os.listdir(folder))
+    if not stores and not (empty and (settings.append or settings.force)):
+        raise CommandError(f"{folder} exists and holds no loaderx stores; choose another path")
+    if not (settings.append or settings.force):
+        raise CommandError(f"{folder} exists; --append adds records to its stores, --force replaces them")
+    return stores
+
+
+def _check_same_arrays(
+    archive: Path, folder: Path, expected: Sequence[str], stores: Sequence[str], settings: Settings
+) -> None:
+    """Check that no store of the folder would fall out of step with the others.
+
+    Raises
+    ------
+    CommandError
+        If, of the stores expected and those that are there, some have no counterpart.
+    """
+    without_array = [name for name in stores if name not in expected]
+    without_store = [name for name in expected if name not in stores] if settings.append and stores else []
+    differences = []
+    if without_store:
+        differences.append(f"{folder} has no store {listed(without_store)}")
+    if without_array:
+        differences.append(
+            f"no array to write is that of {listed([str(folder / name) for name in without_array])}"
+        )
+    if differences and settings.append:
+        raise CommandError(
+            f"{archive}: {' and '.join(differences)}; --append adds to the stores of exactly the arrays it writes, so "
+            "that they stay in step"
+        )
+    if differences:
+        raise CommandError(
+            f"{archive}: {' and '.join(differences)}, which --force would leave behind from an earlier file; move or "
+            "remove what is left over, or choose another path"
+        )
 
 
 def _check_place(member: NpzMember, path: Path, settings: Settings) -> None:
     """Check what stands at the place of one array's store before anything is written."""
     check_store_or_nothing(path)
+    choose_codec(path, settings)
     if settings.force and path.exists():
         others = foreign_files(path)
         if others:
             raise NotAStoreError(f"{path}: not replaced, because it also holds {others[0]}", store=path)
-    if settings.append and (path / META).exists():
+    if settings.append and is_store(path):
         schema = read_schema(path)
         if (schema.kind, schema.dtype, schema.shape) != ("fixed", member.dtype, member.shape[1:]):
             raise SchemaError(

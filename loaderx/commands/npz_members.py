@@ -5,7 +5,7 @@ from __future__ import annotations
 import lzma
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -14,8 +14,8 @@ from typing import IO, Any
 import numpy as np
 
 from loaderx.commands.bits import copied
-from loaderx.commands.npy_header import NpyHeader, check_same_items, read_npy_header
-from loaderx.commands.program import CommandError
+from loaderx.commands.npy_header import NPY_MAGIC, NpyHeader, check_same_items, read_npy_header
+from loaderx.commands.program import CommandError, listed
 
 _ENCRYPTED = 1
 
@@ -34,6 +34,8 @@ class NpzFile:
     ----------
     path : Path
         The file.
+    only : sequence of str, default ()
+        Names of the arrays to take; all by default. What else the file holds is not looked at.
 
     Attributes
     ----------
@@ -43,18 +45,18 @@ class NpzFile:
     Raises
     ------
     CommandError
-        If it is not a .npz file, a name is not a plain file name, or an array cannot become a store.
+        If it is not a .npz file, an array asked for is not in it, a name is not a plain file name, or a member is no
+        array or one that cannot become a store.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, only: Sequence[str] = ()) -> None:
         self.path = path
-        with _readable(str(path)):
-            self._zip = zipfile.ZipFile(path)
         try:
-            infos = self._check_names()
-            self.members = {
-                name: NpzMember(self._zip, info, f"{path}:{name}") for name, info in infos.items()
-            }
+            self._zip = zipfile.ZipFile(path)
+        except _ZIP_ERRORS as error:
+            raise CommandError(f"{path} is not a .npz file that can be read: {error}") from error
+        try:
+            self.members = self._open_members(self._choose(only), hint=not only)
         except BaseException:
             self._zip.close()
             raise
@@ -69,18 +71,35 @@ class NpzFile:
             member.close()
         self._zip.close()
 
-    def _check_names(self) -> dict[str, zipfile.ZipInfo]:
-        infos: dict[str, zipfile.ZipInfo] = {}
-        for info in self._zip.infolist():
-            # orig_filename is the name as stored; zipfile cuts filename at a NUL.
-            name = info.orig_filename.removesuffix(".npy")
-            check_array_name(name, self.path)
-            if name in infos:
-                raise CommandError(f"{self.path} holds two arrays named {name!r}")
-            infos[name] = info
+    def _choose(self, only: Sequence[str]) -> list[tuple[str, zipfile.ZipInfo]]:
+        # orig_filename is the name as stored; zipfile cuts filename at a NUL.
+        infos = [(info.orig_filename.removesuffix(".npy"), info) for info in self._zip.infolist()]
+        names = [name for name, _ in infos]
         if not infos:
             raise CommandError(f"{self.path} holds no arrays")
-        return infos
+        absent = [repr(name) for name in only if name not in names]
+        if absent:
+            raise CommandError(
+                f"{self.path} holds no array {listed(absent)}; it holds {listed([repr(name) for name in names])}"
+            )
+        return [(name, info) for name, info in infos if name in only or not only]
+
+    def _open_members(
+        self, infos: Sequence[tuple[str, zipfile.ZipInfo]], *, hint: bool
+    ) -> dict[str, NpzMember]:
+        names: set[str] = set()
+        try:
+            for name, info in infos:
+                check_is_array(self._zip, info, self.path)
+                check_array_name(name, self.path)
+                if name in names:
+                    raise CommandError(f"{self.path} holds two arrays named {name!r}")
+                names.add(name)
+            return {name: NpzMember(self._zip, info, f"{self.path}:{name}") for name, info in infos}
+        except CommandError as error:
+            if hint and len(infos) > 1:
+                raise CommandError(f"{error}; choose the arrays to convert by --only NAME") from error
+            raise
 
 
 class NpzMember:
@@ -109,8 +128,6 @@ class NpzMember:
         self._archive = archive
         self._info = info
         self._label = label
-        if info.flag_bits & _ENCRYPTED:
-            raise CommandError(f"{label} is encrypted")
         with _readable(label), archive.open(info) as stream:
             self._header: NpyHeader = read_npy_header(stream, label, info.file_size)
         check_same_items([(label, self._header)])
@@ -168,6 +185,32 @@ class NpzMember:
             self._next_record = 0
         _skip(self._stream, (record - self._next_record) * self._record_bytes)
         return self._stream
+
+
+def check_is_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> None:
+    """Check that a member of a zip begins as a .npy file does.
+
+    Parameters
+    ----------
+    archive : zipfile.ZipFile
+        The open file.
+    info : zipfile.ZipInfo
+        The member.
+    path : Path
+        The .npz file, for errors.
+
+    Raises
+    ------
+    CommandError
+        If it is something else, or cannot be read.
+    """
+    label = f"{path}:{info.orig_filename.removesuffix('.npy')}"
+    if info.flag_bits & _ENCRYPTED:
+        raise CommandError(f"{label} is encrypted")
+    with _readable(label), archive.open(info) as stream:
+        start = stream.read(len(NPY_MAGIC))
+    if start != NPY_MAGIC:
+        raise CommandError(f"{path} holds {info.orig_filename!r}, which is not an array (a .npy file)")
 
 
 def check_array_name(name: str, path: Path) -> None:

@@ -182,6 +182,16 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def listed(names: Sequence[str], at_most: int = 10) -> str:
+    """Write names one after another, and of many only the first.
+
+    >>> listed(["a", "b", "c", "d"], at_most=2)
+    'a, b and 2 more'
+    """
+    shown = ", ".join(names[:at_most])
+    return f"{shown} and {len(names) - at_most} more" if len(names) > at_most else shown
+
+
 def _complain(prefix: str, message: str) -> None:
     with contextlib.suppress(OSError):  # where nobody reads stderr either, the exit code still tells
         print(f"{prefix}: {one_line(message)}", file=sys.stderr, flush=True)

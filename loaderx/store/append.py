@@ -18,7 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx._core.compress import CompressionDictionary, compress, compress_bound
-from loaderx.errors import DestinationError, OptionError, RecordTooLargeError, StoreFullError, ZrecordError
+from loaderx.errors import (
+    ClosedError,
+    DestinationError,
+    OptionError,
+    RecordTooLargeError,
+    StoreFullError,
+    ZrecordError,
+)
 from loaderx.store import files
 from loaderx.store.buffers import as_indices, as_source
 from loaderx.store.format import (
@@ -315,9 +322,21 @@ class Append:
         self._store = store
         self._appender = appender
         self._compressor = compressor
+        self._ended = False
+
+    def end(self) -> None:
+        """Take no more parts: the files they would go to are closed."""
+        self._ended = True
+
+    def _check_not_ended(self) -> None:
+        if self._ended:
+            raise ClosedError(
+                f"{self._store}: this append has ended: begin another with appending()", store=self._store
+            )
 
     def add(self, src: Any, n: int, item_len: int, codec: Codec | None = None) -> None:
         """Add equally long records (`Zrecord.append`)."""
+        self._check_not_ended()
         if n < 0 or item_len < 0:
             raise OptionError(
                 f"n is {n} and item_len {item_len}: neither may be negative",
@@ -342,6 +361,7 @@ class Append:
         self, src: Any, offsets: npt.ArrayLike, lens: npt.ArrayLike, codec: Codec | None = None
     ) -> None:
         """Add records of any lengths (`Zrecord.append_var`)."""
+        self._check_not_ended()
         source = as_source(src)
         sizes = np.ascontiguousarray(as_indices(self._store, lens), np.int64)
         starts = np.ascontiguousarray(as_indices(self._store, offsets)[: len(sizes)], np.int64)

@@ -97,7 +97,14 @@ def _outside_file(found: _Found) -> ZrecordError:
 
 
 def _record_size(found: _Found) -> ZrecordError:
-    return found.corrupt(f"it has {found.record_bytes} bytes where {found.detail} are expected")
+    return CorruptRecordError(
+        f"{found.where} has {found.record_bytes} bytes where {found.detail} are expected: it was not appended as the "
+        "others were, schema.json belongs to another store, or the table is damaged",
+        store=found.store,
+        record=found.index,
+        chunk=found.chunk,
+        byte_offset=found.byte_offset,
+    )
 
 
 def _destination(found: _Found) -> ZrecordError:

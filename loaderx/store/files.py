@@ -27,6 +27,7 @@ observe: Callable[..., None] | None = None
 _ADVICE = {
     errno.ENOSPC: "free some space and try again",
     errno.EDQUOT: "free some space and try again",
+    errno.ENOMEM: "allow more address space (ulimit -v), or open the store with io='pread', which maps nothing",
     errno.EMFILE: "raise the limit on open files (ulimit -n): a store keeps one open for each of its chunks",
 }
 

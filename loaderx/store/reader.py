@@ -249,9 +249,10 @@ class Reader:
             if fault is not None:
                 return fault
             width = stride if stride is not None else int(lens.max(initial=0))
-            if width % len(pad) or np.any(lens % len(pad)):
+            if len(pad) == 0 or width % len(pad) or np.any(lens % len(pad)):
                 raise OptionError(
-                    f"{self.path}: a pad of {len(pad)} bytes must divide the stride ({width}) and every record",
+                    f"{self.path}: a pad has at least one byte, and its length, here {len(pad)}, divides the stride "
+                    f"({width}) and the length of every record",
                     option="pad",
                     value=pad,
                 )

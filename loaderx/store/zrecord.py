@@ -15,7 +15,7 @@ import numpy.typing as npt
 from loaderx._core.compress import CompressionDictionary, train
 from loaderx._core.gather import Fault
 from loaderx._core.snapshot import Gate, Snapshot
-from loaderx.errors import DestinationError, DictionaryError, OptionError
+from loaderx.errors import DestinationError, DictionaryError, OptionError, StoreLockedError
 from loaderx.store import files
 from loaderx.store.append import Append, Appender
 from loaderx.store.buffers import Indices, as_indices, as_source
@@ -117,8 +117,13 @@ class Zrecord(Reader):
         self.mode: Literal["a", "r"] = check_choice("mode", mode, ("a", "r"))
         self.level = check_level(level)
         self._dictionaries: dict[int, CompressionDictionary] = {}
-        if mode == "a" and not (self._store / META).exists():
-            create_store(self._store)
+        # Whether the thread that holds the lock is in the middle of a change.
+        self._changes = False
+        if mode == "a":
+            with files.errors_named(self.path, "look for a store there"):
+                is_new = not (self._store / META).exists()
+            if is_new:
+                create_store(self._store)
         self._open()
 
     @classmethod
@@ -213,7 +218,7 @@ class Zrecord(Reader):
 
         Notes
         -----
-        Other threads' appends to this handle wait until the block ends.
+        Other threads' changes of this handle wait until the block ends; this thread's are refused inside it.
 
         Examples
         --------
@@ -228,7 +233,10 @@ class Zrecord(Reader):
             snapshot = self._current()
             with Appender(self._store, header, self._team, self._chunk_bytes) as appender:
                 append = Append(self.path, appender, self._compressor)
-                yield append
+                try:
+                    yield append
+                finally:
+                    append.end()
                 append.first = appender.commit()
             self._renew(snapshot)
 
@@ -324,7 +332,7 @@ class Zrecord(Reader):
             if isinstance(trained, str):
                 raise DictionaryError(
                     f"{self.path}: no dictionary could be trained on {len(counts)} samples of {int(counts.sum())} "
-                    f"bytes in all ({trained}): give more samples, or use codec 'zstd'",
+                    f"bytes in all ({trained}): give more samples or another size, or use codec 'zstd'",
                     store=self.path,
                 )
             with files.errors_named(self.path, "write the dictionary"):
@@ -360,8 +368,17 @@ class Zrecord(Reader):
                     option="mode",
                     value="r",
                 )
-            # Read again each time: another handle may have changed the store since.
-            yield read_header(self.path, snapshot.table)
+            if self._changes:
+                raise StoreLockedError(
+                    f"{self.path}: this thread is changing the store already: end its appending() block first",
+                    store=self.path,
+                )
+            self._changes = True
+            try:
+                # Read again each time: another handle may have changed the store since.
+                yield read_header(self.path, snapshot.table)
+            finally:
+                self._changes = False
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[Snapshot]:
@@ -374,6 +391,10 @@ class Zrecord(Reader):
             yield snapshot
         finally:
             self._renew(snapshot, gate=Gate())
+
+    def _after_fork_in_child(self) -> None:
+        super()._after_fork_in_child()
+        self._changes = False  # it was another thread's, which does not exist here
 
     def _renew(
         self, snapshot: Snapshot, *, gate: Gate | None = None, dictionary: bytes | None = None

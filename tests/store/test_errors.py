@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pickle
@@ -103,6 +104,36 @@ def closed(call: Callable[[loaderx.Zrecord], Any]) -> Callable[[Path], Any]:
     return make
 
 
+def ended_append(path: Path) -> Any:
+    with loaderx.Zrecord(path) as z:
+        with z.appending() as append:
+            append.add(RECORD, 1, 400)
+        with contextlib.ExitStack() as mine:  # files that take the descriptors the append had
+            own = [mine.enter_context(open(path / f"own{i}", "w+b")) for i in range(6)]
+            try:
+                append.add(RECORD, 1, 400)
+            finally:
+                assert [os.fstat(file.fileno()).st_size for file in own] == [0] * 6
+
+
+def nested(change: Callable[[loaderx.Zrecord], Any]) -> Callable[[Path], Any]:
+    """Make a change inside an append of the same handle; whatever becomes of it, the store must stay right."""
+
+    def make(path: Path) -> Any:
+        with loaderx.Zrecord(path) as z:
+            z.append(RECORD, 4, 100)
+            try:
+                with z.appending() as append:
+                    append.add(b"outer", 1, 5)
+                    change(z)
+            finally:
+                assert len(z) == 4
+                assert z.append(b"after", 1, 5) == 4
+                assert bytes(z.gather_packed(np.arange(5))[0]) == RECORD + b"after"
+
+    return make
+
+
 def nearly_full(path: Path) -> loaderx.Zrecord:
     forged(path, header(length=(1 << 24) - 1))
     os.truncate(path / "meta.zr", META_BYTES)
@@ -129,7 +160,7 @@ def unreadable(path: Path) -> Any:
 
 BUFFER = np.zeros((3, 400), np.uint8)
 ROWS = [
-    Row("no such path", lambda p: loaderx.Dataset(p), errors.NotAStoreError, -8, ("does not exist",)),
+    Row("no such path", lambda p: loaderx.Dataset(p), errors.NotAStoreError, -8, ("nothing at this path",)),
     Row("no such path, bytes", lambda p: loaderx.Zrecord(p, mode="r"), errors.NotAStoreError, -8, ("nothing at this path",)),
     Row("not a directory", lambda p: (p.write_text("x"), loaderx.Zrecord(p, mode="r")), errors.NotAStoreError, -8,
         ("not a directory",)),
@@ -272,6 +303,32 @@ ROWS = [
     Row("closed: pickled", closed(pickle.dumps), errors.ClosedError, -2, ("closed",)),
     Row("change of a handle that reads", lambda p: loaderx.Zrecord(forged(p), mode="r").append(RECORD, 1, 400),
         errors.OptionError, None, ("mode 'r'",), {"option": "mode"}),
+    Row("append after its end", ended_append, errors.ClosedError, -2, ("has ended",)),
+    Row("change inside an append", nested(lambda z: z.append(RECORD, 1, 400)), errors.StoreLockedError, -2,
+        ("end its appending() block",)),
+    Row("delete inside an append", nested(lambda z: z.delete([0])), errors.StoreLockedError, -2, ("appending()",)),
+    Row("compact inside an append", nested(lambda z: z.compact()), errors.StoreLockedError, -2, ("appending()",)),
+    Row("training inside an append", nested(lambda z: z.train_dict(RECORD, [400], 500)), errors.StoreLockedError, -2,
+        ("appending()",)),
+    Row("a pad of nothing", with_store(lambda z: z.gather_padded([0], 400, b"")), errors.OptionError, None, ("here 0",)),
+    Row("a pad that does not divide", with_store(lambda z: z.gather_padded([0], 402, b"abc")), errors.OptionError, None,
+        ("here 3", "402")),
+    Row("a dictionary of next to nothing", with_store(lambda z: z.train_dict(bytes(9000), [9] * 1000, 100)),
+        errors.DictionaryError, -9, ("at least 256 bytes",)),
+    Row("a name the system refuses", lambda p: loaderx.write_dataset(p.with_name("x" * 300), [1]), errors.StoreIOError, -2,
+        ("name too long",), {"errno": errno.ENAMETOOLONG}),
+    Row("a byte store's name the system refuses", lambda p: loaderx.Zrecord(p.with_name("x" * 300)), errors.StoreIOError,
+        -2, ("name too long",)),
+    Row("lists of different lengths", lambda p: loaderx.write_dataset(p, [[1], [2, 3]]), errors.SchemaError, None,
+        ("write_ragged",)),
+    Row("a generator as an array", lambda p: loaderx.write_dataset(p, (i for i in range(3))), errors.SchemaError, None,
+        ("generator", "write_ragged")),
+    Row("text as arrays", lambda p: loaderx.write_ragged(p, "abc"), errors.SchemaError, None, ("str",)),
+    Row("bytes as an array", lambda p: loaderx.write_ragged(p, [b"abc"]), errors.SchemaError, None, ("np.frombuffer",)),
+    Row("several axes at once", lambda p: (loaderx.write_dataset(p, np.zeros((3, 3))), loaderx.Dataset(p)[:, 0]), TypeError,
+        None, ("only the first axis",)),
+    Row("max_len that is no number", lambda p: (loaderx.write_ragged(p, [[1]]),
+        loaderx.RaggedDataset(p).getitems_padded([0], "3")), errors.OptionError, None, ("'3'",)),
     Row("disk full", out_of_space, errors.StoreIOError, -2, ("free some space", "as it was before"),
         {"errno": errno.ENOSPC}),
     Row("no permission", unreadable, errors.StoreIOError, -2, ("Permission denied", "meta.zr"), {"errno": errno.EACCES},
@@ -359,7 +416,7 @@ def test_bad_input_gives_its_error(row: Row, tmp_path: Path) -> None:
     if row.code is not None:
         assert error.code == row.code
         assert isinstance(error, loaderx.ZrecordError)
-        assert str(path) in message
+        assert str(tmp_path) in message
     for name, value in row.attributes.items():
         assert getattr(error, name) == value
     copy = pickle.loads(pickle.dumps(error))

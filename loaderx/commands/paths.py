@@ -1,0 +1,48 @@
+"""Paths as arguments, and the stores at them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from loaderx.store.format import META
+
+#: What a writer that died left behind: the partial folder it built in, or the store it was about to replace.
+_LEFTOVER = re.compile(r"\..*\.(partial|replaced)-[0-9]+-[0-9a-f]+")
+
+
+def parse_path(text: str) -> Path:
+    """Read a path.
+
+    An empty one is refused: `pathlib.Path` takes it for the current folder, and it comes from a variable of the shell
+    that is not set.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        If the text is empty.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty, where a path is expected")
+    return Path(text)
+
+
+def is_store(path: Path) -> bool:
+    """Tell whether a store stands at a path."""
+    # A file: the folder of a .npz file's stores may hold a store named meta.zr, which is a folder.
+    return (path / META).is_file()
+
+
+def is_leftover(name: str) -> bool:
+    """Tell whether a name is that of what a writer left behind when it was killed.
+
+    >>> is_leftover(".images.zr.partial-4242-0f1e2d3c"), is_leftover("images.zr")
+    (True, False)
+    """
+    return _LEFTOVER.fullmatch(name) is not None
+
+
+def find_stores(folder: Path) -> list[str]:
+    """List the names of the stores in a folder, sorted; not those of stores that were never finished."""
+    return sorted(entry.name for entry in folder.iterdir() if not is_leftover(entry.name) and is_store(entry))

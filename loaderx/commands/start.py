@@ -1,0 +1,36 @@
+"""The first step of every command: what a Ctrl-C meets before the modules of the commands are there.
+
+It imports nothing but what the interpreter has loaded anyway, so that nothing slow runs outside of its guard.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+#: As a shell has it: 128 and the number of SIGINT.
+_INTERRUPTED = 130
+
+
+def start(prefix: str, action: Callable[[], int]) -> int:
+    """Run `action`, which imports what it needs; turn a Ctrl-C into one line on stderr and exit code 130.
+
+    Once `loaderx.commands.program` is imported, its `guard` handles this and everything else.
+
+    Parameters
+    ----------
+    prefix : str
+        Start of the line, such as ``loaderx convert``.
+    action : callable
+        Does the work and returns an exit code.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    try:
+        return action()
+    except KeyboardInterrupt:
+        print(f"{prefix}: interrupted", file=sys.stderr, flush=True)
+        return _INTERRUPTED
