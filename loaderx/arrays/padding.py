@@ -120,7 +120,7 @@ def pad_scalar(pad_value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
     The whole number 0 is the zero of every dtype: the empty string, the first moment, a structure of zeros.
     """
-    if isinstance(pad_value, int) and pad_value == 0:
+    if isinstance(pad_value, int | np.integer) and pad_value == 0:
         return np.zeros((), dtype)
     try:
         # A tuple is a value of a structure only.

@@ -44,6 +44,7 @@ ROUND_BATCHES = 100
 ROUNDS = 7
 
 IMAGES_NPY, LABELS_NPY, IMAGES_STORE, LABELS_STORE = "images.npy", "labels.npy", "images.zr", "labels.zr"
+
 #: What is left in the folder of --dir.
 KEPT = (IMAGES_NPY, LABELS_NPY, IMAGES_STORE, LABELS_STORE)
 
@@ -57,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dir",
         metavar="DIR",
         type=parse_path,
-        help=f"work in this folder, which must be new or empty, and leave {', '.join(KEPT)} there (default: a temporary "
-        "one)",
+        help=f"work in this folder, which must be new or empty, and leave {', '.join(KEPT)} there when all went well "
+        "(default: a temporary one)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -134,12 +135,24 @@ def work_folder(chosen: Path | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=WORK_PREFIX, dir=chosen) as name:
             yield Path(name)
             check_empty(chosen, but=Path(name).name)
-            for kept in KEPT:
-                os.rename(Path(name, kept), chosen / kept)
+            _move_kept(Path(name), chosen)
     except BaseException:
         with contextlib.suppress(OSError):  # not those in which somebody else has put something
             for folder in reversed(made):
                 files.remove_directory(folder)
+        raise
+
+
+def _move_kept(work: Path, chosen: Path) -> None:
+    """Move what is kept into the chosen folder: all of it, or nothing."""
+    try:
+        for kept in KEPT:
+            files.rename(work / kept, chosen / kept)
+    except BaseException:
+        for kept in KEPT:
+            # By what stands where, not by a count: a signal may come between a move and its being counted.
+            if not (work / kept).exists() and (chosen / kept).exists():
+                files.rename(chosen / kept, work / kept)
         raise
 
 

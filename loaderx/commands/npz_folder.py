@@ -83,7 +83,8 @@ def convert_npz(
         paths = {name: folder / f"{name}.zr" for name in members}
         for name, member in members.items():
             _check_place(member, paths[name], settings)
-        _check_same_arrays(archive, folder, [path.name for path in paths.values()], stores, settings)
+        names = [path.name for path in paths.values()]
+        _check_same_arrays(archive, folder, names, stores, settings, chosen=bool(only))
         write = _append if settings.append and stores else _build
         conversions = write(members, folder, paths, settings, bar=bar)
         if verified:
@@ -157,7 +158,13 @@ def _stores_in(folder: Path, settings: Settings) -> list[str]:
 
 
 def _check_same_arrays(
-    archive: Path, folder: Path, expected: Sequence[str], stores: Sequence[str], settings: Settings
+    archive: Path,
+    folder: Path,
+    expected: Sequence[str],
+    stores: Sequence[str],
+    settings: Settings,
+    *,
+    chosen: bool,
 ) -> None:
     """Check that no store of the folder would fall out of step with the others.
 
@@ -166,24 +173,23 @@ def _check_same_arrays(
     CommandError
         If, of the stores expected and those that are there, some have no counterpart.
     """
-    without_array = [name for name in stores if name not in expected]
+    without_array = [str(folder / name) for name in stores if name not in expected]
     without_store = [name for name in expected if name not in stores] if settings.append and stores else []
     differences = []
     if without_store:
         differences.append(f"{folder} has no store {listed(without_store)}")
     if without_array:
-        differences.append(
-            f"no array to write is that of {listed([str(folder / name) for name in without_array])}"
-        )
+        what = "--only names" if chosen else f"{archive} has"
+        differences.append(f"{what} no array for {listed(without_array)}")
     if differences and settings.append:
         raise CommandError(
-            f"{archive}: {' and '.join(differences)}; --append adds to the stores of exactly the arrays it writes, so "
-            "that they stay in step"
+            f"{' and '.join(differences)}; --append adds to every store of a folder, and only to them, so that they "
+            "stay in step"
         )
     if differences:
         raise CommandError(
-            f"{archive}: {' and '.join(differences)}, which --force would leave behind from an earlier file; move or "
-            "remove what is left over, or choose another path"
+            f"{' and '.join(differences)}, which --force would leave behind beside the new stores; move away or remove "
+            "what is left over, or choose another path"
         )
 
 

@@ -44,8 +44,9 @@ class Staging:
 
     def __init__(self, target: Path, *, replace: bool = False) -> None:
         self._target = target
-        _check_target(target, replace)
-        self._replace = replace and (target / META).exists()
+        with files.errors_named(target, "look at what is there"):
+            _check_target(target, replace)
+            self._replace = replace and (target / META).exists()
         # Only a directory that is empty and on the same file system can be replaced by renaming another upon it.
         self._inside = (
             target.is_dir() and not self._replace and (os.path.ismount(target) or bool(os.listdir(target)))

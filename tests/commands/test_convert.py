@@ -109,8 +109,11 @@ def test_every_option_reaches_the_writer(
 
 
 def test_quiet(run: Run, save: Save, tmp_path: Path) -> None:
-    assert run("convert", save("a.npy", IMAGES), tmp_path / "a.zr", "--quiet") == (0, "", "")
+    source = save("a.npy", IMAGES)
+    assert run("convert", source, tmp_path / "a.zr", "--quiet") == (0, "", "")
     assert len(read_all(tmp_path / "a.zr")) == 40
+    code, out, err = run("convert", source, tmp_path / "b.zr", "--quiet", "--json")
+    assert (code, err, json.loads(out)["records"]) == (0, "", 40)
 
 
 KINDS = {
@@ -328,9 +331,37 @@ def test_force_replaces_nothing_but_a_store(fails: Fails, save: Save, tmp_path: 
     else:
         destination = save("b.npy", IMAGES)
     names = listing(tmp_path)
-    assert str(destination) in fails("convert", source, destination, "--force")
-    assert str(destination) in fails("convert", source, destination, "--append")
+    for option in ("--force", "--append"):
+        line = fails("convert", source, destination, option)
+        assert f"{destination}: not a loaderx store" in line and line.endswith("choose another path")
     assert listing(tmp_path) == names
+
+
+@pytest.mark.parametrize("options", [["--append"], ["--append", "--codec", "raw"], ["--codec", "raw"]])
+def test_level_is_refused_where_records_are_raw(
+    fails: Fails, save: Save, tmp_path: Path, options: list[str]
+) -> None:
+    destination = tmp_path / "a.zr"
+    why = ""
+    if "--append" in options:
+        write_dataset(destination, IMAGES, "raw")
+        why = "" if "raw" in options else f", and {destination} has the codec raw"
+    source = save("a.npy", IMAGES)
+    names = listing(tmp_path)
+    line = fails("convert", source, destination, "--level", "3", *options)
+    assert line == f"loaderx convert: --level goes with --codec zstd or zstd_dict{why}"
+    assert listing(tmp_path) == names
+    if "--append" in options:
+        np.testing.assert_array_equal(read_all(destination), IMAGES)
+
+
+def test_level_is_taken_where_new_records_of_a_raw_store_are_compressed(
+    run: Run, save: Save, tmp_path: Path
+) -> None:
+    write_dataset(tmp_path / "a.zr", IMAGES, "raw")
+    options = ["--append", "--codec", "zstd", "--level", "9"]
+    assert run("convert", save("a.npy", IMAGES), tmp_path / "a.zr", *options).code == 0
+    assert stats(tmp_path / "a.zr")["codecs"] == {"raw": 40, "zstd": 40}
 
 
 @pytest.mark.parametrize("option", ["--append", "--force"])
@@ -354,7 +385,12 @@ def test_an_existing_destination_is_an_error(fails: Fails, save: Save, tmp_path:
         destination.symlink_to(tmp_path / "nowhere")
     names = listing(tmp_path)
     line = fails("convert", source, destination)
-    assert line == f"loaderx convert: {destination} exists; --append adds records to it, --force replaces it"
+    advice = (
+        "exists; --append adds records to it, --force replaces it"
+        if kind == "store"
+        else "exists and is not a loaderx store; choose another path"
+    )
+    assert line == f"loaderx convert: {destination} {advice}"
     assert listing(tmp_path) == names
 
 
@@ -375,7 +411,21 @@ USAGE = [
     (["{a}", "{new}", "--verif"], "unrecognized arguments: --verif"),
     (["{dir}/none.npy", "{new}"], "{dir}/none.npy: No such file or directory"),
     (["{text}", "{new}"], "{text} is not a .npy file"),
+    (["{text}.npz", "{new}"], "{text}.npz is not a .npz file: it does not begin as a zip does"),
+    (["{hollow}", "{new}"], "{hollow} is not a .npz file: it is empty"),
+    (["{torn}", "{new}"], "{torn} is not a .npz file that can be read: File is not a zip file"),
     (["{empty}", "{new}"], "{empty} is a folder without .npy files"),
+    (
+        ["{mixed}", "{new}"],
+        "{mixed} holds .npz files, which are converted one by one, each into a folder of its own: "
+        "b2.npz, b10.npz; of a folder, .npy files are taken",
+    ),
+    (["{mixed}", "{new}", "--ragged"], "{mixed} holds .npz files"),
+    (["{a}", ""], "argument DEST: it is empty, where a path is expected"),
+    (["", "{new}"], "argument SRC: it is empty, where a path is expected"),
+    (["{a}", "{new}", "--only", "x"], "--only goes with a .npz file, whose arrays have names"),
+    (["{npz}", "{new}", "--only", "b", "--only", "c"], "{npz} holds no array 'b', 'c'; it holds 'a'"),
+    (["{npz}", "{new}", "--codec", "raw", "--level", "3"], "--level goes with --codec zstd or zstd_dict"),
     (["{a}", "{npz}", "{new}"], "{npz} is a .npz file, which is converted alone; got 2 sources"),
     (["{npz}", "{new}", "--ragged"], "{npz} is a .npz file; --ragged takes .npy files"),
     (["{objects}", "{new}"], "{objects} holds Python objects (dtype object)"),
@@ -410,11 +460,20 @@ def test_refused(fails: Fails, save: Save, tmp_path: Path, arguments: list[str],
         "text": tmp_path / "text.txt",
         "empty": tmp_path / "empty",
         "npz": tmp_path / "arrays.npz",
+        "torn": tmp_path / "torn.npz",
+        "hollow": tmp_path / "hollow.npz",
+        "mixed": tmp_path / "mixed",
     }
     paths["cut"].write_bytes(paths["cut"].read_bytes()[:-100])
     paths["text"].write_text("text")
     paths["empty"].mkdir()
     np.savez(paths["npz"], a=IMAGES)
+    paths["torn"].write_bytes(paths["npz"].read_bytes()[:-100])
+    paths["hollow"].write_bytes(b"")
+    (tmp_path / "text.txt.npz").write_text("text")
+    save("mixed/a.npy", IMAGES)
+    for name in ("b10.npz", "b2.npz", ".hidden.npz"):
+        (paths["mixed"] / name).write_bytes(paths["npz"].read_bytes())
     names = listing(tmp_path)
     line = fails("convert", *(argument.format(**paths) for argument in arguments))
     assert words.format(**paths) in line.replace("1,048,577", "1048577")

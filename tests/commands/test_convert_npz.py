@@ -111,47 +111,145 @@ def test_one_array_that_cannot_be_written_stops_all(fails: Fails, tmp_path: Path
     assert listing(tmp_path) == names
 
 
-@pytest.mark.parametrize("kind", ["folder", "file", "store"])
+@pytest.mark.parametrize("kind", ["folder", "file", "store", "folder of stores", "folder of other files"])
 def test_an_existing_destination_is_an_error(fails: Fails, archive: Path, tmp_path: Path, kind: str) -> None:
     destination = tmp_path / "out"
     if kind == "folder":
         destination.mkdir()
     elif kind == "file":
         destination.write_text("text")
-    else:
+    elif kind == "store":
         write_dataset(destination, LABELS)
-    names = listing(tmp_path)
-    assert f"{destination} exists" in fails("convert", archive, destination)
-    if kind == "file":
-        assert f"{destination} is not a folder" in fails("convert", archive, destination, "--append")
-        assert f"{destination} is not a folder" in fails("convert", archive, destination, "--force")
-    if kind == "store":
-        assert f"{destination} is a store" in fails("convert", archive, destination, "--append")
-        assert f"{destination} is a store" in fails("convert", archive, destination, "--force")
-    assert listing(tmp_path) == names
+    elif kind == "folder of stores":
+        write_dataset(destination / "images.zr", IMAGES)
+        write_dataset(destination / "labels.zr", LABELS)
+    elif kind == "folder of other files":
+        destination.mkdir()
+        (destination / "thesis.txt").write_text("years of work")
+    before = contents(tmp_path)
+    words = {
+        "folder": "exists and holds no loaderx stores; choose another path",
+        "folder of other files": "exists and holds no loaderx stores; choose another path",
+        "folder of stores": "exists; --append adds records to its stores, --force replaces them",
+        "file": "exists and is not a folder; a .npz file becomes a folder of stores: choose another path",
+        "store": "is a store; a .npz file becomes a folder of stores: choose another path",
+    }[kind]
+    for option in ([], ["--append"], ["--force"]):
+        if option and kind in ("folder", "folder of stores"):
+            continue
+        assert fails("convert", archive, destination, *option) == f"loaderx convert: {destination} {words}"
+    assert contents(tmp_path) == before
 
 
-def test_append_adds_to_some_and_makes_others(run: Run, archive: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--append", "--force"])
+@pytest.mark.parametrize("kind", ["nothing", "empty folder", "what a dead writer left"])
+def test_append_and_force_make_what_is_not_there(
+    run: Run, archive: Path, tmp_path: Path, option: str, kind: str
+) -> None:
+    if kind == "empty folder":
+        (tmp_path / "out").mkdir()
+    elif kind == "what a dead writer left":
+        write_dataset(tmp_path / "out/..npz.partial-4242-0f1e2d3c", LABELS)
+    assert run("convert", archive, tmp_path / "out", option, "--verify").code == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["images.zr", "labels.zr"]
+    np.testing.assert_array_equal(read_all(tmp_path / "out/images.zr"), IMAGES)
+    np.testing.assert_array_equal(read_all(tmp_path / "out/labels.zr"), LABELS)
+
+
+def test_append_adds_to_every_store(run: Run, archive: Path, tmp_path: Path) -> None:
     write_dataset(tmp_path / "out/images.zr", IMAGES[:5], "raw")
-    write_dataset(tmp_path / "out/other.zr", LABELS)
+    write_dataset(tmp_path / "out/labels.zr", LABELS[:5])
+    (tmp_path / "out/readme.txt").write_text("about")
     code, out, err = run("convert", archive, tmp_path / "out", "--append", "--verify")
     assert (code, err) == (0, "")
-    assert ": 40 records added to 5, " in out.splitlines()[0]
+    assert all(": 40 records added to 5, " in line for line in out.splitlines())
     np.testing.assert_array_equal(read_all(tmp_path / "out/images.zr"), np.concatenate([IMAGES[:5], IMAGES]))
-    np.testing.assert_array_equal(read_all(tmp_path / "out/labels.zr"), LABELS)
-    assert sorted(os.listdir(tmp_path / "out")) == ["images.zr", "labels.zr", "other.zr"]
+    np.testing.assert_array_equal(read_all(tmp_path / "out/labels.zr"), np.concatenate([LABELS[:5], LABELS]))
+    assert sorted(os.listdir(tmp_path / "out")) == ["images.zr", "labels.zr", "readme.txt"]
     assert sorted(os.listdir(tmp_path)) == ["out", "set.npz"]
 
 
-def test_force_replaces_some_and_leaves_others(run: Run, archive: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stores", "only", "differences"),
+    [
+        (["images"], [], "{out} has no store labels.zr"),
+        (["images", "labels", "masks"], [], "{archive} has no array for {out}/masks.zr"),
+        (
+            ["images", "masks"],
+            [],
+            "{out} has no store labels.zr and {archive} has no array for {out}/masks.zr",
+        ),
+        (["images", "labels"], ["images"], "--only names no array for {out}/labels.zr"),
+    ],
+)
+def test_append_of_other_arrays_than_the_stores_is_refused(
+    fails: Fails, archive: Path, tmp_path: Path, stores: list[str], only: list[str], differences: str
+) -> None:
+    out = tmp_path / "out"
+    for name in stores:
+        write_dataset(out / f"{name}.zr", {"images": IMAGES[:5], "labels": LABELS[:5]}.get(name, LABELS[:5]))
+    before = contents(tmp_path)
+    options = [word for name in only for word in ("--only", name)]
+    assert fails("convert", archive, out, "--append", *options) == (
+        f"loaderx convert: {differences.format(out=out, archive=archive)}; --append adds to every store of a folder, "
+        "and only to them, so that they stay in step"
+    )
+    assert contents(tmp_path) == before
+
+
+def test_force_replaces_stores_and_makes_others(run: Run, archive: Path, tmp_path: Path) -> None:
     write_ragged(tmp_path / "out/images.zr", [np.arange(3)])
-    write_dataset(tmp_path / "out/other.zr", LABELS)
+    (tmp_path / "out/readme.txt").write_text("about")
     code, _, err = run("convert", archive, tmp_path / "out", "--force", "--verify")
     assert (code, err) == (0, "")
     np.testing.assert_array_equal(read_all(tmp_path / "out/images.zr"), IMAGES)
-    np.testing.assert_array_equal(read_all(tmp_path / "out/other.zr"), LABELS)
-    assert sorted(os.listdir(tmp_path / "out")) == ["images.zr", "labels.zr", "other.zr"]
+    np.testing.assert_array_equal(read_all(tmp_path / "out/labels.zr"), LABELS)
+    assert sorted(os.listdir(tmp_path / "out")) == ["images.zr", "labels.zr", "readme.txt"]
     assert sorted(os.listdir(tmp_path)) == ["out", "set.npz"]
+
+
+@pytest.mark.parametrize("only", [[], ["--only", "images"]])
+def test_force_that_would_leave_stores_of_other_arrays_is_refused(
+    fails: Fails, archive: Path, tmp_path: Path, only: list[str]
+) -> None:
+    out = tmp_path / "out"
+    for name in ("images", "old10", "old2"):
+        write_dataset(out / f"{name}.zr", LABELS)
+    before = contents(tmp_path)
+    what = "--only names" if only else f"{archive} has"
+    assert fails("convert", archive, out, "--force", *only) == (
+        f"loaderx convert: {what} no array for {out}/old10.zr, {out}/old2.zr, which --force would leave behind beside "
+        "the new stores; move away or remove what is left over, or choose another path"
+    )
+    assert contents(tmp_path) == before
+
+
+def test_only_takes_the_arrays_named(run: Run, fails: Fails, tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", images=IMAGES, scale=np.float32(2), labels=LABELS, more=LABELS)
+    line = fails("convert", tmp_path / "set.npz", tmp_path / "out")
+    assert line == (
+        f"loaderx convert: {tmp_path}/set.npz:scale holds a single value (shape ()); it has no axis 0 to take records "
+        "from; choose the arrays to convert by --only NAME"
+    )
+    options = ["--only", "labels", "--only", "images", "--only", "labels", "--json"]
+    code, out, err = run("convert", tmp_path / "set.npz", tmp_path / "out", *options)
+    assert (code, err, list(json.loads(out)["arrays"])) == (0, "", ["images", "labels"])
+    assert sorted(os.listdir(tmp_path / "out")) == ["images.zr", "labels.zr"]
+    assert run("convert", tmp_path / "set.npz", tmp_path / "out", "--append", *options).code == 0
+    np.testing.assert_array_equal(read_all(tmp_path / "out/labels.zr"), np.concatenate([LABELS, LABELS]))
+    line = fails("convert", tmp_path / "set.npz", tmp_path / "new", "--only", "scale")
+    assert line.endswith("it has no axis 0 to take records from")
+
+
+def test_level_for_one_raw_store_of_several_is_refused(fails: Fails, archive: Path, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "out/images.zr", IMAGES)
+    write_dataset(tmp_path / "out/labels.zr", LABELS, "raw")
+    before = contents(tmp_path)
+    line = fails("convert", archive, tmp_path / "out", "--append", "--level", "3")
+    assert line.endswith(
+        f"--level goes with --codec zstd or zstd_dict, and {tmp_path}/out/labels.zr has the codec raw"
+    )
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -192,8 +290,8 @@ def test_damage_in_a_later_array_takes_the_earlier_ones_back(
     array = np.random.default_rng(0).integers(0, 255, (4000, 100), dtype=np.uint8)
     np.savez(tmp_path / "set.npz", a=array, b=array, c=array)
     if option:
-        write_dataset(tmp_path / "out/a.zr", array[:7])
-        write_dataset(tmp_path / "out/c.zr", array[:9])
+        for number, name in enumerate("abc"):
+            write_dataset(tmp_path / f"out/{name}.zr", array[: 7 + number])
     content = bytearray((tmp_path / "set.npz").read_bytes())
     with zipfile.ZipFile(tmp_path / "set.npz") as opened:
         content[opened.getinfo("c.npy").header_offset + 300_000] ^= 1
@@ -208,19 +306,26 @@ def test_what_cannot_be_taken_back_is_said(
     fails: Fails, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_dataset(tmp_path / "out/a.zr", LABELS)
+    write_dataset(tmp_path / "out/b.zr", LABELS)
     np.savez(tmp_path / "set.npz", a=LABELS, b=LABELS)
 
     def fail(*_details: object) -> None:
         raise StoreIOError("the disk went away")
 
-    monkeypatch.setattr(npz_folder, "_put_in_places", fail)
+    real = npz_folder.convert_source
+
+    def convert_the_first(source: object, path: Path, *details: object, **options: object) -> object:
+        return real(source, path, *details, **options) if path.name == "a.zr" else fail()  # type: ignore[arg-type]
+
+    monkeypatch.setattr(npz_folder, "convert_source", convert_the_first)
     monkeypatch.setattr(Zrecord, "delete", fail)
     line = fails("convert", tmp_path / "set.npz", tmp_path / "out", "--append")
     assert line == (
         "loaderx convert: the disk went away; and what was appended to "
         f"{tmp_path}/out/a.zr could not be deleted again"
     )
-    assert listing(tmp_path / "out") == ["a.zr", "a.zr/0.zr", "a.zr/meta.zr", "a.zr/schema.json"]
+    assert sorted(os.listdir(tmp_path / "out")) == ["a.zr", "b.zr"]
+    np.testing.assert_array_equal(read_all(tmp_path / "out/b.zr"), LABELS)
 
 
 def test_without_exchange_stores_are_still_replaced(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 from loaderx import Dataset
 from loaderx.commands import demo
+from loaderx.store import files
 from tests.commands.conftest import Run, listing
 
 IMAGES = np.random.default_rng(0).integers(0, 17, (1797, 8, 8)).astype(np.float64)
@@ -67,25 +69,88 @@ def test_json(run: Run, tmp_path: Path) -> None:
     assert listing(tmp_path) == []
 
 
-def test_dir_keeps_the_files_and_can_be_used_again(run: Run, tmp_path: Path) -> None:
-    for _ in range(2):
-        code, out, err = run("demo", "--dir", tmp_path / "new/kept")
-        assert (code, err) == (0, "")
-        assert f"The arrays and stores are in {tmp_path}/new/kept." in out
-        assert sorted(os.listdir(tmp_path / "new/kept")) == [
-            "images.npy",
-            "images.zr",
-            "labels.npy",
-            "labels.zr",
-        ]
-    with Dataset(tmp_path / "new/kept/images.zr") as images:
-        np.testing.assert_array_equal(images[:], IMAGES)
+@pytest.mark.parametrize("kind", ["new", "empty"])
+def test_dir_keeps_the_files(run: Run, tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "new/kept"
+    if kind == "empty":
+        folder.mkdir(parents=True)
+    code, out, err = run("demo", "--dir", folder)
+    assert (code, err) == (0, "")
+    assert (
+        f"\nimages.npy, labels.npy, images.zr, labels.zr are in {folder}.\n\nNext, with your own array:\n"
+        in out
+    )
+    assert sorted(os.listdir(folder)) == ["images.npy", "images.zr", "labels.npy", "labels.zr"]
+    for name, array in (("images", IMAGES), ("labels", LABELS)):
+        np.testing.assert_array_equal(np.load(folder / f"{name}.npy"), array)
+        with Dataset(folder / f"{name}.zr") as dataset:
+            np.testing.assert_array_equal(dataset[:], array)
 
 
-def test_dir_with_other_files_is_refused(fails: Callable[..., str], tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work")
-    assert f"{tmp_path} holds other files (thesis.txt)" in fails("demo", "--dir", tmp_path)
-    assert listing(tmp_path) == ["thesis.txt"]
+@pytest.mark.parametrize("name", ["thesis.txt", *demo.KEPT])
+def test_dir_that_is_not_empty_is_refused(fails: Callable[..., str], tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("years of work")
+    line = fails("demo", "--dir", tmp_path)
+    assert (
+        line == f"loaderx demo: {tmp_path} is not empty (it holds {name}); give a folder that is new or empty"
+    )
+    assert listing(tmp_path) == [name]
+    assert (tmp_path / name).read_text() == "years of work"
+    assert fails("demo", "--dir", tmp_path / name) == f"loaderx demo: {tmp_path}/{name} is not a folder"
+
+
+def test_dir_of_an_earlier_demo_is_refused(run: Run, fails: Callable[..., str], tmp_path: Path) -> None:
+    assert run("demo", "--dir", tmp_path / "kept").code == 0
+    names = listing(tmp_path)
+    assert "is not empty (it holds images.npy, images.zr, labels.npy and 1 more)" in fails(
+        "demo", "--dir", tmp_path / "kept"
+    )
+    assert listing(tmp_path) == names
+
+
+def test_dir_given_as_nothing_is_refused(
+    fails: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "argument --dir: it is empty, where a path is expected" in fails("demo", "--dir", "")
+    assert listing(tmp_path) == []
+
+
+def test_dir_that_fills_meanwhile_keeps_what_came(
+    fails: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure_while_somebody_saves(*_details: object) -> dict[str, float]:
+        (tmp_path / "kept/images.npy").write_text("years of work")
+        return {}
+
+    monkeypatch.setattr(demo, "measure_speed", measure_while_somebody_saves)
+    assert "is not empty (it holds images.npy)" in fails("demo", "--dir", tmp_path / "kept", "--json")
+    assert listing(tmp_path) == ["kept", "kept/images.npy"]
+    assert (tmp_path / "kept/images.npy").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_dir_is_as_it_was_when_stopped_while_the_files_are_moved(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, moment: str
+) -> None:
+    real, moves = files.rename, []
+
+    def rename(source: Path, target: Path) -> None:
+        chosen = target.parent == tmp_path / "new/kept" and target.name in demo.KEPT
+        if chosen:
+            moves.append(target.name)
+        if chosen and len(moves) == number and moment == "before":
+            signal.raise_signal(signal.SIGINT)
+        real(source, target)
+        if chosen and len(moves) == number and moment == "after":
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(demo, "measure_speed", lambda *_details: {})
+    monkeypatch.setattr(files, "rename", rename)
+    outcome = run("demo", "--dir", tmp_path / "new/kept")
+    assert (outcome.code, outcome.err) == (130, "loaderx demo: interrupted\n")
+    assert listing(tmp_path) == []
 
 
 def test_a_mismatch_exits_1(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import doctest
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 FORMAT = ROOT / "docs" / "format.md"
+STORE = ROOT / "docs" / "store.md"
+RECIPES = ROOT / "docs" / "recipes.md"
 
 TINY = [b"abc" * 12, b"xyz", b""]
 
@@ -69,6 +75,42 @@ def test_relative_links_lead_to_files(page: Path) -> None:
         assert target.exists(), f"{page.name}: {link} does not exist"
         if anchor:
             assert anchor in anchors(target), f"{page.name}: {link} has no such heading"
+
+
+# ---- docs/store.md, docs/recipes.md ------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not shutil.which("bash"), reason="the page's commands are GNU's"
+)
+def test_commands_of_the_page_cut_a_copy_that_reads_and_grows() -> None:
+    write_dataset("a.zr", np.arange(1000), progress=False)
+    (commands,) = code_blocks(STORE, "bash")
+    commands = commands.replace("python -c", f"{shlex.quote(sys.executable)} -c")
+    subprocess.run(["bash", "-euc", commands], check=True)
+    assert Path("upload.zr/meta.zr").stat().st_size == 16 + 16 * 1000
+    np.testing.assert_array_equal(Dataset("upload.zr")[:], np.arange(1000))
+    write_dataset("upload.zr", np.arange(5), progress=False)
+    assert Path("upload.zr/meta.zr").stat().st_size == Path("a.zr/meta.zr").stat().st_size
+    assert len(Dataset("upload.zr")) == 1005
+
+
+def test_cut_of_the_page_keeps_the_first_rows(tmp_path: Path) -> None:
+    source = "\n".join(code_blocks(RECIPES, "pycon"))
+    examples = doctest.DocTestParser().get_examples(source)
+    (definition,) = [example.source for example in examples if example.source.startswith("def cut")]
+    names: dict[str, Any] = {"np": np}
+    exec(compile(definition, "docs/recipes.md", "exec"), names)
+    rng = np.random.default_rng(0)
+    arrays = [rng.random((rows, 2)) for rows in (0, 5, 3, 9, 0, 1)]
+    write_ragged("rows.zr", arrays, progress=False)
+    with RaggedDataset("rows.zr") as rds:
+        for max_len in (0, 1, 4, 100):
+            for batch in ([], [4], [3, 0, 1, 5, 2]):
+                values, row_splits = names["cut"](*rds[batch], max_len)
+                expected = [arrays[index][:max_len] for index in batch]
+                np.testing.assert_array_equal(values, np.concatenate([np.empty((0, 2)), *expected]))
+                assert np.diff(row_splits).tolist() == [len(array) for array in expected]
 
 
 # ---- docs/format.md ----------------------------------------------------------------------------------------------

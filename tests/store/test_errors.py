@@ -317,6 +317,8 @@ ROWS = [
         errors.DictionaryError, -9, ("at least 256 bytes",)),
     Row("a name the system refuses", lambda p: loaderx.write_dataset(p.with_name("x" * 300), [1]), errors.StoreIOError, -2,
         ("name too long",), {"errno": errno.ENAMETOOLONG}),
+    Row("a name the system refuses, to replace", lambda p: loaderx.write_dataset(p.with_name("x" * 300), [1],
+        overwrite=True), errors.StoreIOError, -2, ("name too long",)),
     Row("a byte store's name the system refuses", lambda p: loaderx.Zrecord(p.with_name("x" * 300)), errors.StoreIOError,
         -2, ("name too long",)),
     Row("lists of different lengths", lambda p: loaderx.write_dataset(p, [[1], [2, 3]]), errors.SchemaError, None,
