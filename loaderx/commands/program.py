@@ -59,6 +59,10 @@ class Stopped(KeyboardInterrupt):
         self.signal_number = signal_number
 
 
+#: Errors that say something of their own even after a stop signal: what could not be cleaned up.
+_CONDITIONS = (CommandError, MismatchError, LoaderxError, OSError, MemoryError)
+
+
 class Command(Protocol):
     """What a command module offers."""
 
@@ -131,8 +135,14 @@ def guard(prefix: str, action: Callable[[], int]) -> int:
         The exit code.
     """
     try:
-        with _stop_signals():
-            return _run_and_flush(action)
+        with _stop_signals() as received:
+            try:
+                return _run_and_flush(action)
+            except Exception as error:
+                # A module stopped while it is imported may say that it is broken or missing.
+                if received and (isinstance(error, ImportError) or not isinstance(error, _CONDITIONS)):
+                    raise Stopped(received[0]) from error
+                raise
     except BrokenPipeError:
         _forget_stdout()
         return READER_GONE
@@ -198,13 +208,14 @@ def _complain(prefix: str, message: str) -> None:
 
 
 @contextlib.contextmanager
-def _stop_signals() -> Iterator[None]:
-    """Raise `Stopped` for the stop signals within the block.
+def _stop_signals() -> Iterator[list[int]]:
+    """Raise `Stopped` for the stop signals within the block, and list those for which it was raised.
 
     A signal that is ignored (``nohup``, a background job of a shell script) stays ignored, and a handler that the
     embedding program set stays in place.
     """
     stopped_at: float | None = None
+    received: list[int] = []
 
     def stop(signal_number: int, _frame: FrameType | None) -> None:
         nonlocal stopped_at
@@ -212,6 +223,7 @@ def _stop_signals() -> Iterator[None]:
         if stopped_at is not None and now - stopped_at < CLEANUP_GRACE_S:
             return
         stopped_at = now
+        received.append(signal_number)
         raise Stopped(signal_number)
 
     replaced = {}
@@ -224,7 +236,7 @@ def _stop_signals() -> Iterator[None]:
                 except ValueError:  # not the main thread: its signals are not ours to handle
                     break
                 replaced[signal_number] = current
-        yield
+        yield received
     finally:
         for signal_number, previous in replaced.items():
             signal.signal(signal_number, previous)

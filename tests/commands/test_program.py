@@ -82,6 +82,24 @@ def test_stop_signals(sent: signal.Signals, code: int) -> None:
     assert signal.getsignal(sent) is before
 
 
+@pytest.mark.parametrize(
+    "what_it_becomes", [ImportError("no numpy"), SystemError("half"), CommandError("kept")]
+)
+def test_a_stop_that_an_import_turns_into_another_error(
+    what_it_becomes: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def action() -> int:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as stop:
+            raise what_it_becomes from stop
+        return 0
+
+    own = isinstance(what_it_becomes, CommandError)  # it says what could not be cleaned up
+    assert guard("loaderx x", action) == (2 if own else 130)
+    assert capsys.readouterr().err == f"loaderx x: {'kept' if own else 'interrupted'}\n"
+
+
 def test_second_signal_after_the_grace_stops_a_clean_up_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "CLEANUP_GRACE_S", 0.0)
     reached = []
