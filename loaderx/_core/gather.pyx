@@ -1,7 +1,7 @@
 """Batch read: look up, check, copy or decompress into the caller's memory.
 
 Every function takes a `Snapshot` and int64 or uint64 indices, does its work without the GIL, and returns None, or a
-tuple that begins with one of the `Fault` numbers and says where: `loaderx.store.faults` turns it into an exception.
+tuple that begins with one of the numbers of `loaderx._core.fault` and says where: `loaderx.store.faults` turns it into an exception.
 A call that fails may have written to a part of its destination.
 """
 
@@ -39,8 +39,6 @@ from loaderx._core.zstd cimport (
     ZSTD_versionString,
 )
 
-import enum
-
 cdef extern from *:
     """
     #ifndef LOADERX_ZSTD_SOURCE
@@ -54,26 +52,6 @@ cdef extern from *:
     """
     const char* LOADERX_ZSTD_SOURCE
     void LX_PREFETCH(const void* address) nogil
-
-
-class Fault(enum.IntEnum):
-    """What a gather stopped at."""
-
-    INDEX = 1               # no record has this index
-    TABLE_CUT = 2           # the table ends before this entry
-    CHUNK = 3               # the entry names a chunk the store does not have
-    CODEC = 4               # the entry names a codec this release does not know
-    LENGTHS = 5             # the entry's lengths cannot belong together
-    OUTSIDE_FILE = 6        # the entry's bytes lie beyond the end of the chunk file
-    RECORD_SIZE = 7         # the record is not as long as the caller requires
-    DESTINATION = 8         # the record does not fit the destination
-    FRAME_SIZE = 9          # the zstd frame says another length than the entry
-    FRAME = 10              # the zstd frame is damaged
-    DICTIONARY = 11         # the record needs a dictionary the store does not have
-    IO = 12                 # the system refused to read
-    MEMORY = 13             # memory ran out
-    GATE_CLOSED = 14        # the store is being changed: take a new snapshot
-    OVERLAP = 15            # the destination shares memory with another argument
 
 
 cdef enum:
@@ -614,6 +592,16 @@ def lengths(Snapshot snapshot not None, idxs, out):
         if workers != NULL:
             give_back(workers, 1)
         release(&views)
+
+
+def fault_numbers():
+    """Return the numbers of faults by name, as this module was compiled with them."""
+    return {
+        "INDEX": INDEX, "TABLE_CUT": TABLE_CUT, "CHUNK": CHUNK, "CODEC": CODEC, "LENGTHS": LENGTHS,
+        "OUTSIDE_FILE": OUTSIDE_FILE, "RECORD_SIZE": RECORD_SIZE, "DESTINATION": DESTINATION, "FRAME_SIZE": FRAME_SIZE,
+        "FRAME": FRAME, "DICTIONARY": DICTIONARY, "IO": IO, "MEMORY": MEMORY, "GATE_CLOSED": GATE_CLOSED,
+        "OVERLAP": OVERLAP,
+    }
 
 
 def zstd_version():

@@ -1,7 +1,7 @@
 """Files mapped read-only, and how long they really are."""
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
-from libc.errno cimport EINTR, errno
+from libc.errno cimport EINTR, EINVAL, errno
 from libc.stdint cimport int64_t, uint8_t
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, mmap, munmap
 from posix.stat cimport fstat, struct_stat
@@ -9,6 +9,7 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport close, pread
 
 import os
+import stat
 
 cdef extern from *:
     """
@@ -75,7 +76,7 @@ cdef class FileMap:
     Raises
     ------
     OSError
-        The file cannot be opened or mapped.
+        The file cannot be opened or mapped, or is not a regular file.
 
     Notes
     -----
@@ -88,7 +89,10 @@ cdef class FileMap:
         self.slot.base = NULL
         self.path = os.fspath(path)
         self.capacity = capacity
-        self.slot.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
+        self.slot.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(self.slot.fd).st_mode):
+            raise OSError(EINVAL, "not a regular file", self.path)
         if mapped:
             address = mmap(NULL, capacity, PROT_READ, MAP_SHARED, self.slot.fd, 0)
             if address == MAP_FAILED:
@@ -114,6 +118,13 @@ cdef class FileMap:
         if n_bytes < 0:
             raise OSError(errno, os.strerror(errno), self.path)
         return n_bytes
+
+    def is_at(self, path):
+        """Return whether this is still the file that a path names."""
+        try:
+            return os.path.samestat(os.fstat(self.slot.fd), os.stat(path))
+        except FileNotFoundError:
+            return False
 
     def read(self, int64_t offset, int64_t n_bytes):
         """Return up to `n_bytes` bytes at `offset`, fewer where the file ends; works with and without a map.

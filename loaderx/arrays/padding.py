@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from loaderx.arrays.casting import cast_values
 from loaderx.errors import OptionError
-from loaderx.store.options import check_max_batch_bytes
+from loaderx.store.options import check_count, check_max_batch_bytes
 
 
 def pad(
@@ -97,8 +97,7 @@ def check_max_len(
     """
     if max_len is None:
         return int(lengths.max(initial=0))
-    if not isinstance(max_len, int | np.integer) or max_len < 0:
-        raise OptionError(f"max_len is {max_len!r}: give a number of rows", option="max_len", value=max_len)
+    max_len = check_count("max_len", max_len)
     longer = np.flatnonzero(lengths > max_len)
     if len(longer):
         at = int(longer[0])
@@ -112,7 +111,7 @@ def check_max_len(
             option="max_len",
             value=max_len,
         )
-    return int(max_len)
+    return max_len
 
 
 def pad_scalar(pad_value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -14,6 +14,7 @@ from loaderx.arrays.casting import cast_values
 from loaderx.errors import RecordTooLargeError, SchemaError
 from loaderx.store.buffers import as_source
 from loaderx.store.format import MAX_RECORD_BYTES
+from loaderx.store.options import check_count
 
 
 class RaggedRecords:
@@ -48,9 +49,8 @@ class RaggedRecords:
             raise self._wrong(0, "is an empty list, which has no dtype: pass dtype")
         self.dtype: np.dtype[Any] = np.dtype(dtype) if dtype is not None else first.dtype  # type: ignore[union-attr]
         if item_shape is not None:
-            self.item_shape = (
-                (item_shape,) if isinstance(item_shape, int) else tuple(int(n) for n in item_shape)
-            )
+            axes = item_shape if isinstance(item_shape, Sequence) else [item_shape]
+            self.item_shape = tuple(check_count("item_shape", count) for count in axes)
         else:
             self.item_shape = first.shape[1:] if first is not None else ()
 

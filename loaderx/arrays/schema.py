@@ -123,11 +123,9 @@ def read_schema(path: Path) -> Schema:
         Its dtype belongs to a package that is not installed.
     StoreIOError
     """
-    file = path / SCHEMA
     with files.errors_named(path, f"read {SCHEMA}"):
         try:
-            with open(file, "rb") as stream:
-                data = stream.read(_MAX_FILE_BYTES + 1)
+            data = files.read_whole(path / SCHEMA, _MAX_FILE_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             if not os.path.lexists(path):
                 problem = "there is nothing at this path"
@@ -136,8 +134,6 @@ def read_schema(path: Path) -> Schema:
             else:
                 problem = f"the directory has no {SCHEMA}; a store of plain bytes opens with Zrecord"
             raise NotAStoreError(f"{path}: not a loaderx dataset: {problem}", store=path) from None
-    if len(data) > _MAX_FILE_BYTES:
-        raise _wrong(path, f"it has more than {_MAX_FILE_BYTES} bytes")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:

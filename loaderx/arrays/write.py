@@ -14,12 +14,12 @@ import numpy.typing as npt
 from loaderx.arrays.progress import Progress, reporting
 from loaderx.arrays.ragged_records import RaggedRecords
 from loaderx.arrays.schema import Schema, new_schema, read_schema, write_schema
-from loaderx.errors import OptionError, SchemaError, ZrecordError
+from loaderx.errors import SchemaError, ZrecordError
 from loaderx.store import files
 from loaderx.store.append import Append
 from loaderx.store.buffers import as_source
 from loaderx.store.format import DICTIONARY, META, SCHEMA
-from loaderx.store.options import Codec, check_codec, check_level, check_threads
+from loaderx.store.options import Codec, check_codec, check_count, check_level, check_path, check_threads
 from loaderx.store.staging import Staging
 from loaderx.store.zrecord import Zrecord
 
@@ -102,7 +102,7 @@ def write_dataset(
     >>> Dataset(path)[-1].shape
     (28, 28)
     """
-    target = Path(path)
+    target = check_path(path)
     source: Any = array if _is_sliced(array) else _as_array(target, array)
     if isinstance(source, np.ma.MaskedArray):
         raise SchemaError(f"{target}: a masked array would lose its mask: call filled() first", path=target)
@@ -110,9 +110,10 @@ def write_dataset(
         raise SchemaError(
             f"{target}: the array has no axis to cut into records; reshape it to (1,)", path=target
         )
-    schema = new_schema(target, "fixed", np.dtype(source.dtype), tuple(source.shape[1:]), check_codec(codec))
-    n, record_bytes = int(source.shape[0]), schema.item_bytes
-    step = max(1, _check_chunk_bytes(chunk_bytes) // max(1, record_bytes))
+    n, *shape = (check_count("shape", count) for count in source.shape)
+    schema = new_schema(target, "fixed", np.dtype(source.dtype), tuple(shape), check_codec(codec))
+    record_bytes = schema.item_bytes
+    step = max(1, check_count("chunk_bytes", chunk_bytes, least=1) // max(1, record_bytes))
 
     def samples(target_bytes: int) -> list[memoryview]:
         count = max(1, target_bytes // max(1, record_bytes))
@@ -190,9 +191,9 @@ def write_ragged(
     >>> RaggedDataset(path)[2].shape
     (5, 3)
     """
-    target = Path(path)
+    target = check_path(path)
     check_codec(codec)
-    _check_chunk_bytes(chunk_bytes)
+    chunk_bytes = check_count("chunk_bytes", chunk_bytes, least=1)
     if isinstance(arrays, str | bytes | bytearray):
         raise SchemaError(f"{target}: a {type(arrays).__name__} is no iterable of arrays", path=target)
     explicit = dtype is not None
@@ -257,10 +258,9 @@ class _Writer:
         self._level = check_level(level)
         self._threads = check_threads(threads)
         self._overwrite = overwrite
-        if dict_size is not None and (not isinstance(dict_size, int) or dict_size <= 0):
-            raise OptionError(
-                f"dict_size is {dict_size!r}: give a number of bytes", option="dict_size", value=dict_size
-            )
+        self._process = os.getpid()
+        if dict_size is not None:
+            dict_size = check_count("dict_size", dict_size, least=1, most=1 << 30)
         self._dict_size = dict_size
 
     def write(self, add: Any, samples: Any, n_bytes: int | None, report: Any) -> None:
@@ -297,7 +297,7 @@ class _Writer:
                     for part_bytes in add(append):
                         report(part_bytes)
             except BaseException:
-                if trains:
+                if trains and os.getpid() == self._process:
                     _forget_dictionary(path)
                 raise
 
@@ -378,11 +378,3 @@ def _dataset_exists(target: Path) -> bool:
 def _check_same(target: Path, there: Schema, here: Schema) -> None:
     if (there.kind, there.dtype, there.shape) != (here.kind, here.dtype, here.shape):
         raise SchemaError(f"{target}: holds {there}, and cannot take {here}", path=target)
-
-
-def _check_chunk_bytes(chunk_bytes: int) -> int:
-    if not isinstance(chunk_bytes, int) or chunk_bytes <= 0:
-        raise OptionError(
-            f"chunk_bytes is {chunk_bytes!r}: give a number of bytes", option="chunk_bytes", value=chunk_bytes
-        )
-    return chunk_bytes

@@ -66,6 +66,8 @@ def file_magic(path: Path) -> bytes:
     """Read the bytes at the start of a file that tell its kind; none for a folder."""
     if path.is_dir():
         return b""
+    if path.exists() and not path.is_file():
+        raise CommandError(f"{path} is not a regular file")  # reading from a pipe would wait for its writer
     with open(path, "rb") as file:
         return file.read(len(NPY_MAGIC))
 

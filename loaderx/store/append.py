@@ -21,9 +21,9 @@ from loaderx._core.compress import CompressionDictionary, compress, compress_bou
 from loaderx.errors import (
     ClosedError,
     DestinationError,
-    OptionError,
     RecordTooLargeError,
     StoreFullError,
+    StoreLockedError,
     ZrecordError,
 )
 from loaderx.store import files
@@ -41,7 +41,7 @@ from loaderx.store.format import (
     chunk_name,
     entry_at,
 )
-from loaderx.store.options import Codec
+from loaderx.store.options import Codec, check_count
 from loaderx.store.snapshot import Header
 
 if TYPE_CHECKING:
@@ -83,8 +83,10 @@ class Appender:
         self._created: list[Path] = []
         self._scratch = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
         self._executor: ThreadPoolExecutor | None = None
+        self._dirty = False
         self._whole = True
         self._committed = False
+        self._process = os.getpid()
         self._open = contextlib.ExitStack()
         with files.errors_named(store, "open it for writing"):
             self._meta = self._open.enter_context(files.opened(files.open_for_change(store / META)))
@@ -99,6 +101,8 @@ class Appender:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if os.getpid() != self._process:
+                return  # a forked child leaves the block: what was added is its parent's
             if self._executor is not None:
                 self._executor.shutdown()  # waits: nothing is taken back while it is being written
             if not self._committed:
@@ -139,8 +143,8 @@ class Appender:
         ------
         StoreFullError, StoreIOError
         """
-        if self._length + len(lens) > MAX_RECORDS:
-            self._full(len(lens), f"{MAX_RECORDS} records")
+        self.check_room(len(lens))
+        self._check_process()
         self._whole = False
         stored_as_they_lie = codec == "raw" and np.array_equal(starts[1:], starts[:-1] + lens[:-1])
         writing: Future[None] | None = None
@@ -165,6 +169,11 @@ class Appender:
                 writing = self._writer().submit(self._write, stored, entries)
         self._whole = True
 
+    def check_room(self, n: int) -> None:
+        """Raise `StoreFullError` where there is no room for `n` more records."""
+        if self._length + n > MAX_RECORDS:
+            self._full(n, f"{MAX_RECORDS} records")
+
     def commit(self) -> int:
         """Make everything that was added visible, and return the index of its first record.
 
@@ -174,6 +183,7 @@ class Appender:
             An `add` failed half-way, so that what was added is not what the caller meant to add.
         StoreIOError
         """
+        self._check_process()
         if not self._whole:
             raise ZrecordError(
                 f"{self._store}: a part of this append could not be written, so none of it is committed: append again",
@@ -185,6 +195,13 @@ class Appender:
                 files.write_at(self._meta, struct.pack("<I", self._length), LENGTH_AT)
         self._committed = True
         return self._old.length
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise StoreLockedError(
+                f"{self._store}: this append was begun by process {self._process}, and only that one may go on with it",
+                store=self._store,
+            )
 
     def abort(self) -> None:
         """Take back everything that was added, as far as the system lets it; what stays is beyond every record."""
@@ -198,7 +215,7 @@ class Appender:
                 files.write_at(self._meta, struct.pack("<I", old.length), LENGTH_AT)
             if (tail_chunk, tail_offset) != (old.tail_chunk, old.tail_offset):
                 files.write_at(self._meta, struct.pack("<HI", old.tail_chunk, old.tail_offset), TAIL_AT)
-            if self._created or self._tail_offset != old.tail_offset:
+            if self._dirty:
                 # To the tail and back, so that the blocks are freed also where the file was longer than its records.
                 files.set_size(self._old_chunk, min(old.tail_offset, self._old_chunk_bytes))
                 files.set_size(self._old_chunk, self._old_chunk_bytes)
@@ -249,6 +266,8 @@ class Appender:
     def _write(self, stored: memoryview, entries: npt.NDArray[np.void]) -> None:
         """Write a block behind the tail, chunk by chunk, then its table entries."""
         phys = entries["phys_length"].astype(np.int64)
+        assert len(stored) == phys.sum(), "the entries do not describe these bytes"
+        self._dirty = True  # from before the first write on, for one that fails may have written a part
         first = 0
         first_byte = 0
         with files.errors_named(self._store, "write new records", "the store is as it was before"):
@@ -337,12 +356,7 @@ class Append:
     def add(self, src: Any, n: int, item_len: int, codec: Codec | None = None) -> None:
         """Add equally long records (`Zrecord.append`)."""
         self._check_not_ended()
-        if n < 0 or item_len < 0:
-            raise OptionError(
-                f"n is {n} and item_len {item_len}: neither may be negative",
-                option="n" if n < 0 else "item_len",
-                value=min(n, item_len),
-            )
+        n, item_len = check_count("n", n), check_count("item_len", item_len)
         source = as_source(src)
         if n * item_len > source.nbytes:
             raise DestinationError(
@@ -354,6 +368,7 @@ class Append:
             )
         if n:
             _check_record_bytes(self._store, 0, item_len)
+        self._appender.check_room(n)  # before anything is made for each record
         starts = np.arange(n, dtype=np.int64) * item_len
         self._appender.add(source, starts, np.full(n, item_len, np.uint32), *self._compressor(codec))
 

@@ -40,7 +40,7 @@ class Plan:
     used_bytes: tuple[int, ...]
 
 
-def plan_compact(store: Path, entries: npt.NDArray[np.void], chunk_bytes: int) -> Plan:
+def plan_compact(store: Path, entries: npt.NDArray[np.void], n_chunks: int, chunk_bytes: int) -> Plan:
     """Return where every record goes when all lie one behind the other.
 
     Parameters
@@ -49,6 +49,8 @@ def plan_compact(store: Path, entries: npt.NDArray[np.void], chunk_bytes: int) -
         Named in errors.
     entries : ndarray of RECORD, shape (n,)
         The whole table.
+    n_chunks : int
+        Number of chunks the store has.
     chunk_bytes : int
         Where a chunk ends: a record goes to the next one when it would end there or beyond.
 
@@ -63,6 +65,9 @@ def plan_compact(store: Path, entries: npt.NDArray[np.void], chunk_bytes: int) -
     old_offsets = entries["offset"].astype(np.int64)
     sizes = entries["phys_length"].astype(np.int64)
     ends = old_offsets + sizes
+    beyond = np.flatnonzero(old_chunks >= n_chunks)
+    if len(beyond):
+        _refuse(store, order, entries, int(beyond[0]), f"the store has no such chunk, but {n_chunks}")
     overlaps = np.flatnonzero((old_chunks[1:] == old_chunks[:-1]) & (ends[:-1] > old_offsets[1:]))
     if len(overlaps):
         _refuse(store, order, entries, int(overlaps[0]) + 1, "it shares bytes with another record")
@@ -104,7 +109,8 @@ def compact(store: Path, table: FileMap, header: Header, chunk_bytes: int) -> No
     chunk_bytes : int
     """
     blocks = [block for _, block in table_blocks(store, table, header.length)]
-    plan = plan_compact(store, np.concatenate(blocks) if blocks else np.empty(0, RECORD), chunk_bytes)
+    table_entries = np.concatenate(blocks) if blocks else np.empty(0, RECORD)
+    plan = plan_compact(store, table_entries, header.tail_chunk + 1, chunk_bytes)
     with (
         files.errors_named(store, "compact it", "compact it again once the reason is mended"),
         contextlib.ExitStack() as open_files,

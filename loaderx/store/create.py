@@ -7,7 +7,17 @@ from pathlib import Path
 
 from loaderx.errors import NotAStoreError
 from loaderx.store import files
-from loaderx.store.format import HEADER, MAGIC, META, META_BYTES, VERSION, chunk_name, is_store_file
+from loaderx.store.format import (
+    DICTIONARY,
+    HEADER,
+    MAGIC,
+    META,
+    META_BYTES,
+    SCHEMA,
+    VERSION,
+    chunk_name,
+    is_store_file,
+)
 
 
 def create_store(store: Path) -> None:
@@ -46,11 +56,11 @@ def make_empty(store: Path) -> None:
 
 def foreign_files(store: Path) -> list[str]:
     """Return the names in a directory that no store has, sorted; what a cut-off creation left is not foreign."""
-    return sorted(
-        name
-        for name in os.listdir(store)
-        if not is_store_file(name) and not name.startswith(f".{META}.partial-")
-    )
+    return sorted(name for name in os.listdir(store) if not is_store_file(name) and not _is_partial(name))
+
+
+def _is_partial(name: str) -> bool:
+    return any(name.startswith(f".{whole}.partial-") for whole in (META, DICTIONARY, SCHEMA))
 
 
 def check_no_foreign_files(store: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loaderx._core.gather import Fault
+from loaderx._core.fault import Fault
 from loaderx.errors import (
     CorruptRecordError,
     DestinationError,

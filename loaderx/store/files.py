@@ -12,6 +12,8 @@ import ctypes
 import errno
 import fcntl
 import os
+import secrets
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -122,6 +124,8 @@ def remove_directory(path: Path) -> None:
 
 def remove_tree(path: Path) -> None:
     """Remove a directory and all below it, following no symbolic link."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     with os.scandir(path) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -134,7 +138,7 @@ def remove_tree(path: Path) -> None:
 def write_new(path: Path, data: Bytes, n_bytes: int | None = None) -> None:
     """Write a whole file so that it appears under its name complete, or not at all.
 
-    Written beside as ``.NAME.partial-<process>``, made to reach the disk, and renamed; a file at `path` is replaced.
+    Written beside as ``.NAME.partial-<id>``, made to reach the disk, and renamed; a file at `path` is replaced.
 
     Parameters
     ----------
@@ -143,10 +147,11 @@ def write_new(path: Path, data: Bytes, n_bytes: int | None = None) -> None:
     n_bytes : int or None
         Size of the file when it is larger than `data`: the rest is a hole.
     """
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):
-        unlink(partial)
+    _sweep_partials(path)
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
     with opened(create(partial)) as descriptor:
+        # Held until the file has its name; of a writer that was killed nobody holds it, and the next one sweeps.
+        _lock(descriptor, wait=False)
         try:
             if n_bytes is not None:
                 set_size(descriptor, n_bytes)
@@ -167,15 +172,54 @@ def hold_directory(path: Path, *, wait: bool) -> int | None:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
+        held = _lock(descriptor, wait=wait)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    if not held:
         os.close(descriptor)
         return None
+    return descriptor
+
+
+def _lock(descriptor: int, *, wait: bool) -> bool:
+    """Lock an open file or directory; False where another holds it. Without locks in the file system: True."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            os.close(descriptor)
             raise
-    return descriptor
+    return True
+
+
+def _sweep_partials(path: Path) -> None:
+    """Remove what writers of a file that were killed left beside it."""
+    for name in os.listdir(path.parent):
+        if name.startswith(f".{path.name}.partial-"):
+            with (
+                contextlib.suppress(OSError),
+                opened(
+                    os.open(path.with_name(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                ) as descriptor,
+            ):
+                if _lock(descriptor, wait=False):
+                    unlink(path.with_name(name))
+
+
+def read_whole(path: Path, limit: int) -> bytes:
+    """Return the bytes of a regular file, or raise `OSError` where it is something else or has more than `limit`."""
+    with opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)) as descriptor:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if info.st_size > limit:
+            raise OSError(
+                errno.EFBIG, f"it has {info.st_size} bytes, and at most {limit} are read", str(path)
+            )
+        with open(descriptor, "rb", closefd=False) as stream:
+            return stream.read(limit)
 
 
 @contextlib.contextmanager

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 from loaderx._core.compress import level_range
 from loaderx.errors import OptionError
 from loaderx.store.format import CODECS
 
 Codec: TypeAlias = Literal["raw", "zstd", "zstd_dict"]
+
+# Far more than help; beyond it somebody has mistaken the argument.
+_MAX_THREADS = 4096
 
 
 def check_codec(codec: str) -> Any:
@@ -27,27 +33,36 @@ def check_choice(option: str, value: Any, choices: tuple[str, ...]) -> Any:
     return value
 
 
+def check_count(option: str, value: Any, *, least: int = 0, most: int = 2**62) -> int:
+    """Return a whole number within its range (NumPy's too), or raise `OptionError`."""
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        count = operator.index(value)
+    except TypeError:
+        raise OptionError(f"{option} is {value!r}: give a whole number", option=option, value=value) from None
+    if not least <= count <= most:
+        bounds = f"from {least} to {most}" if most < 2**62 else f"of at least {least}"
+        raise OptionError(f"{option} is {count}: give a whole number {bounds}", option=option, value=value)
+    return count
+
+
 def check_level(level: int | None) -> int | None:
     """Return a zstd level, or raise `OptionError`."""
     lowest, highest = level_range()
-    if level is not None and not (isinstance(level, int) and lowest <= level <= highest):
-        raise OptionError(
-            f"level is {level!r}: zstd takes whole numbers from {lowest} to {highest}",
-            option="level",
-            value=level,
-        )
-    return level
+    return None if level is None else check_count("level", level, least=lowest, most=highest)
 
 
 def check_threads(threads: int) -> int:
-    """Return a number of threads, or raise `OptionError`."""
-    if not isinstance(threads, int) or threads < 0:
-        raise OptionError(
-            f"threads is {threads!r}: give a number of threads, or 0 for every core",
-            option="threads",
-            value=threads,
-        )
-    return threads
+    """Return a number of threads, 0 for every core, or raise `OptionError`."""
+    return check_count("threads", threads, most=_MAX_THREADS)
+
+
+def check_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path, or raise `OptionError` for an empty one, which would mean the current directory."""
+    if os.fspath(path) == "":
+        raise OptionError("path is empty: name the store's directory", option="path", value=path)
+    return Path(path)
 
 
 def check_batch_bytes(store: Path, n_bytes: int, limit: int | None) -> None:
@@ -65,10 +80,4 @@ def check_max_batch_bytes(limit: int | None) -> int:
     """Return the most bytes a batch may have: `limit`, or this machine's memory where it is None."""
     if limit is None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if not isinstance(limit, int) or limit < 0:
-        raise OptionError(
-            f"max_batch_bytes is {limit!r}: give a number of bytes, or None for this machine's memory",
-            option="max_batch_bytes",
-            value=limit,
-        )
-    return limit
+    return check_count("max_batch_bytes", limit)

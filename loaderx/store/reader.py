@@ -14,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx._core import gather as _gather
-from loaderx._core.gather import Fault
+from loaderx._core.fault import Fault
 from loaderx._core.snapshot import Snapshot
 from loaderx._core.threads import available_cpus
 from loaderx.errors import ClosedError, DestinationError, OptionError
 from loaderx.store.buffers import as_destination, as_indices, empty_batch
 from loaderx.store.faults import fault_error
+from loaderx.store.files import errors_named
 from loaderx.store.format import CHUNK_BYTES, CODEC_NAMES, DICTIONARY
-from loaderx.store.options import check_batch_bytes, check_choice, check_threads
+from loaderx.store.options import check_batch_bytes, check_choice, check_count, check_path, check_threads
 from loaderx.store.snapshot import open_snapshot, read_header
 from loaderx.store.table import table_blocks
 
@@ -52,11 +53,12 @@ class Reader:
     def __init__(self, path: str | os.PathLike[str], threads: int, io: Literal["mmap", "pread"]) -> None:
         self._snapshot: Snapshot | None = None
         self._closed = False
-        self.path = Path(path)
+        self.path = check_path(path)
         self.threads = check_threads(threads)
         self.io: Literal["mmap", "pread"] = check_choice("io", io, ("mmap", "pread"))
-        self._store = Path(os.path.abspath(path))  # stays right when the process changes its directory
-        self._team = threads or available_cpus()
+        with errors_named(self.path, "find it"):
+            self._store = Path(os.path.abspath(path))  # stays right when the process changes its directory
+        self._team = self.threads or available_cpus()
         # Held by whoever changes the store through this handle.
         self._lock = threading.RLock()
         _handles.add(self)
@@ -118,8 +120,7 @@ class Reader:
         """
         indices = as_indices(self.path, idxs)
         view = as_destination(self.path, dst)
-        if stride < 0:
-            raise OptionError(f"stride is {stride}: it must not be negative", option="stride", value=stride)
+        stride = check_count("stride", stride)
         if view.nbytes < len(indices) * stride:
             raise DestinationError(
                 f"{self.path}: the destination has {view.nbytes} bytes, and {len(indices)} records of {stride} need "
@@ -240,6 +241,7 @@ class Reader:
         RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError
         """
         indices = as_indices(self.path, idxs)
+        stride = None if stride is None else check_count("stride", stride)
         lens = np.empty(len(indices), np.uint32)
         data = np.empty((len(indices), 0), np.uint8)
 

@@ -11,7 +11,7 @@ import numpy as np
 from loaderx._core.maps import FileMap
 from loaderx._core.snapshot import DecompressionDictionary, Gate, Snapshot
 from loaderx.errors import CorruptRecordError, DictionaryError, FormatVersionError, NotAStoreError
-from loaderx.store.files import errors_named
+from loaderx.store.files import errors_named, read_whole
 from loaderx.store.format import (
     CHUNK_BYTES,
     DICTIONARY,
@@ -26,6 +26,9 @@ from loaderx.store.format import (
     chunk_name,
     entry_at,
 )
+
+# Far beyond what helps (zstd's own default is 110 KiB), and still nothing to fear from a forged file.
+_MAX_DICTIONARY_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ def read_dictionary(store: Path) -> bytes | None:
     """Return the bytes of `dict.zr`, or None where there is none."""
     with errors_named(store, f"read {DICTIONARY}"):
         try:
-            return (store / DICTIONARY).read_bytes() or None
+            return read_whole(store / DICTIONARY, _MAX_DICTIONARY_BYTES) or None
         except FileNotFoundError:
             return None
 
@@ -149,12 +152,23 @@ def renew_snapshot(
     header = read_header(store, old.table)
     return Snapshot(
         old.table,
-        _open_chunks(store, old.chunks[: header.tail_chunk + 1], header.tail_chunk + 1, mapped),
+        _open_chunks(store, _good_chunks(store, old, header.tail_chunk + 1), header.tail_chunk + 1, mapped),
         header.length,
         _load_dictionary(store, dictionary) if dictionary else old.dictionary,
         gate or old.gate,
         MAX_RECORD_BYTES,
     )
+
+
+def _good_chunks(store: Path, old: Snapshot, n_chunks: int) -> tuple[FileMap, ...]:
+    """Return the first chunks of a snapshot, up to one whose name another handle has given to a new file."""
+    good = []
+    with errors_named(store, "look at its chunks"):
+        for chunk, opened in enumerate(old.chunks[:n_chunks]):
+            if not opened.is_at(store / chunk_name(chunk)):
+                break
+            good.append(opened)
+    return tuple(good)
 
 
 def _load_dictionary(store: Path, content: bytes) -> DecompressionDictionary:

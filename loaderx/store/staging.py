@@ -43,8 +43,10 @@ class Staging:
     """
 
     def __init__(self, target: Path, *, replace: bool = False) -> None:
-        self._target = target
+        self._named = target
         with files.errors_named(target, "look at what is there"):
+            # A symbolic link to a store stays one: what it leads to is built and replaced.
+            target = self._target = Path(os.path.realpath(target))
             _check_target(target, replace)
             self._replace = replace and (target / META).exists()
         # Only a directory that is empty and on the same file system can be replaced by renaming another upon it.
@@ -54,6 +56,7 @@ class Staging:
         self.path = _partial_path(target if self._inside else target.parent, target.name)
         self._lock: int | None = None
         self._made: list[Path] = []
+        self._process = os.getpid()
         self._installed = False
 
     def __enter__(self) -> Staging:
@@ -75,7 +78,9 @@ class Staging:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if not self._installed:
+            if (
+                not self._installed and os.getpid() == self._process
+            ):  # and not in a forked child that leaves the block
                 if isinstance(error, LoaderxError):
                     self._name_target(error)
                 with contextlib.suppress(OSError):
@@ -108,11 +113,10 @@ class Staging:
 
     def _name_target(self, error: LoaderxError) -> None:
         """Have an error about the partial store speak of the store that was to be: the user knows no other name."""
-        for here, there in ((self.path.absolute(), self._target.absolute()), (self.path, self._target)):
-            error.message = error.message.replace(str(here), str(there))
+        error.message = error.message.replace(str(self.path), str(self._named))
         error.args = (error.message,)
         if isinstance(error, ZrecordError):
-            error.store = self._target
+            error.store = self._named
 
     def _install_into_directory(self) -> None:
         # The schema last: until it is there, nobody takes the directory for a dataset.
@@ -148,16 +152,13 @@ class Staging:
 
 def sweep(folder: Path, name: str) -> None:
     """Remove what builders of store `name` left in a folder when they died."""
-    for path in folder.glob(f".{_escape(name)}.partial-*"):
-        with contextlib.suppress(OSError):
-            lock = files.hold_directory(path, wait=False)
-            if lock is not None:
-                with files.opened(lock):
-                    files.remove_tree(path)
-
-
-def _escape(name: str) -> str:
-    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+    for found in os.listdir(folder):
+        if found.startswith(_prefix(name)):
+            with contextlib.suppress(OSError):
+                lock = files.hold_directory(folder / found, wait=False)
+                if lock is not None:
+                    with files.opened(lock):
+                        files.remove_tree(folder / found)
 
 
 def _check_target(target: Path, replace: bool) -> None:
@@ -188,7 +189,12 @@ def _check_target(target: Path, replace: bool) -> None:
 
 
 def _partial_path(folder: Path, name: str) -> Path:
-    return folder / f".{name}.partial-{os.getpid()}-{secrets.token_hex(4)}"
+    return folder / f"{_prefix(name)}{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _prefix(name: str) -> str:
+    """Return what the names of a store's partial directories begin with; short enough for every file system."""
+    return f".{os.fsdecode(os.fsencode(name)[:150])}.partial-"
 
 
 def _make_partial(path: Path) -> int | None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx._core.compress import CompressionDictionary, train
-from loaderx._core.gather import Fault
+from loaderx._core.fault import Fault
 from loaderx._core.snapshot import Gate, Snapshot
 from loaderx.errors import DestinationError, DictionaryError, OptionError, StoreLockedError
 from loaderx.store import files
@@ -34,6 +34,7 @@ from loaderx.store.options import (
     Codec,
     check_choice,
     check_codec,
+    check_count,
     check_level,
 )
 from loaderx.store.reader import Reader
@@ -116,6 +117,10 @@ class Zrecord(Reader):
         self.codec: Codec = check_codec(codec)
         self.mode: Literal["a", "r"] = check_choice("mode", mode, ("a", "r"))
         self.level = check_level(level)
+        # The dictionary that records were last compressed with, and what was made of it for each level.
+        self._dictionary = b""
+        # The one the snapshot reads with, where it was made here.
+        self._loaded: bytes | None = None
         self._dictionaries: dict[int, CompressionDictionary] = {}
         # Whether the thread that holds the lock is in the middle of a change.
         self._changes = False
@@ -238,7 +243,7 @@ class Zrecord(Reader):
                 finally:
                     append.end()
                 append.first = appender.commit()
-            self._renew(snapshot)
+            self._renew(snapshot, dictionary=self._dictionary or None)
 
     def delete(self, idxs: npt.ArrayLike) -> None:
         """Delete records; the last ones take their places, the highest index first. Their bytes stay until `compact`.
@@ -305,10 +310,7 @@ class Zrecord(Reader):
             There are too few samples, or records already depend on another dictionary.
         StoreIOError, ClosedError, OptionError
         """
-        if target <= 0:
-            raise OptionError(
-                f"target is {target}: a dictionary has at least one byte", option="target", value=target
-            )
+        target = check_count("target", target, least=1)
         source = as_source(samples)
         counts = as_indices(self.path, sizes)
         if len(counts) and (counts.min() < 0 or int(counts.sum()) > source.nbytes):
@@ -338,7 +340,6 @@ class Zrecord(Reader):
             with files.errors_named(self.path, "write the dictionary"):
                 files.write_new(self._store / DICTIONARY, trained)
                 files.sync_directory(self._store)
-            self._dictionaries.clear()
             self._renew(snapshot, dictionary=trained)
         return len(trained)
 
@@ -400,7 +401,9 @@ class Zrecord(Reader):
         self, snapshot: Snapshot, *, gate: Gate | None = None, dictionary: bytes | None = None
     ) -> None:
         mapped = self.io == "mmap"
-        self._install(renew_snapshot(self._store, snapshot, mapped=mapped, gate=gate, dictionary=dictionary))
+        fresh = dictionary if dictionary != self._loaded else None
+        self._install(renew_snapshot(self._store, snapshot, mapped=mapped, gate=gate, dictionary=fresh))
+        self._loaded = dictionary or self._loaded
 
     def _resolve(self, indices: Indices, length: int) -> npt.NDArray[np.int64]:
         """Return each index once, none negative; `RecordIndexError` for the first that no record has."""
@@ -420,12 +423,15 @@ class Zrecord(Reader):
         level = DEFAULT_LEVELS[name] if self.level is None else self.level
         if name != "zstd_dict":
             return name, level, None
+        content = read_dictionary(self._store)
+        if content is None:
+            raise DictionaryError(
+                f"{self.path}: codec 'zstd_dict' needs a dictionary, and the store has none: call train_dict first",
+                store=self.path,
+            )
+        if content != self._dictionary:  # also where another handle has trained one since
+            self._dictionary = content
+            self._dictionaries.clear()
         if level not in self._dictionaries:
-            content = read_dictionary(self._store)
-            if content is None:
-                raise DictionaryError(
-                    f"{self.path}: codec 'zstd_dict' needs a dictionary, and the store has none: call train_dict first",
-                    store=self.path,
-                )
             self._dictionaries[level] = CompressionDictionary(content, level)
         return name, level, self._dictionaries[level]

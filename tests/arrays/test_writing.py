@@ -205,6 +205,47 @@ def test_overwrite_replaces_when_the_new_one_stands(
     assert write_dataset(tmp_path / "new.zr", ROWS, overwrite=True) == 500
 
 
+@pytest.mark.parametrize("n_bytes", [5, 200, 255])
+def test_links_stay_links_and_long_names_are_fine(n_bytes: int, tmp_path: Path) -> None:
+    real, link = tmp_path / ("r" * n_bytes), tmp_path / "link"
+    link.symlink_to(real, target_is_directory=True)
+    for array in (np.arange(3), np.arange(5)):
+        write_dataset(link, array, overwrite=True)
+        assert link.is_symlink() and Dataset(real)[:].tolist() == array.tolist()
+        assert sorted(names(tmp_path)) == sorted(["link", real.name])
+    assert write_dataset(link, np.arange(2)) == 2 and len(Dataset(real)) == 7
+
+
+def test_a_forked_child_leaves_its_parents_dataset_alone(tmp_path: Path) -> None:
+    def source() -> Iterator[np.ndarray[Any, Any]]:
+        for i in range(200):
+            if i == 100:
+                pid = os.fork()
+                if pid == 0:
+                    raise SystemExit(0)  # unwinds through everything the parent is in the middle of
+                os.waitpid(pid, 0)
+            yield np.arange(i)
+
+    def write() -> int:
+        try:
+            return write_ragged(tmp_path / "r.zr", source(), codec="raw", chunk_bytes=1000)
+        except SystemExit:
+            os._exit(0)
+
+    for round_ in range(2):  # a new dataset, and one that is appended to
+        assert write() == 200
+        values, splits = RaggedDataset(tmp_path / "r.zr")[200 * round_ :]
+        assert values.tolist() == [k for i in range(200) for k in range(i)] and len(splits) == 201
+    assert names(tmp_path) == ["r.zr"]
+
+
+def test_numpy_integers_are_integers(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d.zr", ROWS, "zstd_dict", np.int64(8000), np.int32(2000), threads=np.int8(2))
+    assert np.array_equal(
+        Dataset(tmp_path / "d.zr", threads=np.uint8(1), max_batch_bytes=np.int64(1 << 20))[:], ROWS
+    )
+
+
 def test_memory_is_bounded_on_a_memory_map(tmp_path: Path, rss_anon: Callable[[], int]) -> None:
     with open(tmp_path / "big.bin", "wb") as stream:
         stream.truncate(4 << 30)

@@ -9,6 +9,7 @@ import pytest
 
 import loaderx
 from loaderx._core import compress, gather, maps, snapshot, threads
+from loaderx._core.fault import Fault
 from loaderx.store import format as store_format
 from loaderx.store.format import HEADER, RECORD
 
@@ -28,6 +29,10 @@ def test_the_core_reads_entries_as_numpy_writes_them(tmp_path: Path) -> None:
     dst = bytearray(0x405)
     assert gather.gather(view, np.array([1]), dst, 0x405, True, None, 1) is None
     assert dst == content[0x00010203:]
+
+
+def test_faults_have_the_numbers_the_core_was_compiled_with() -> None:
+    assert gather.fault_numbers() == {fault.name: int(fault) for fault in Fault}
 
 
 def test_sizes_and_limits() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ import loaderx
 from loaderx import Zrecord
 from loaderx.store import files
 from tests.oracle import META_BYTES, Forge, OracleStore, swap_delete
+from tests.store.children import in_child
 from tests.store.refusals import refusing
 
 
@@ -141,6 +143,88 @@ def test_a_handle_closed_during_a_change_stays_closed(tmp_path: Path) -> None:
     with pytest.raises(loaderx.ClosedError):
         len(z)
     assert contents(z.path) == [b"a", b"b"]
+
+
+def test_a_forked_child_leaves_its_parents_append_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s.zr"
+    with Zrecord(path, "raw") as z:
+        fill(z, [b"first"])
+        with z.appending() as append:
+            append.add(b"abcd" * 100, 100, 4)
+
+            def leave() -> None:
+                try:
+                    append.add(b"child", 1, 5)
+                finally:
+                    append._appender.__exit__(None, None, None)
+
+            with pytest.raises(loaderx.StoreLockedError, match="begun by process"):
+                in_child(leave)
+            append.add(b"last", 1, 4)
+        assert contents(path) == [b"first", *[b"abcd"] * 100, b"last"]
+
+
+def test_a_handle_meets_chunks_that_another_has_made_anew(tmp_path: Path) -> None:
+    first, second = SmallChunks(tmp_path / "s.zr", "raw"), SmallChunks(tmp_path / "s.zr", "raw")
+    first.append(b"a" * 3000, 30, 100)
+    second = SmallChunks(tmp_path / "s.zr", "raw")
+    second.delete(np.arange(25))
+    second.compact()
+    second.append(b"N" * 2000, 20, 100)
+    first.append(b"Z" * 100, 1, 100)
+    expected = b"a" * 500 + b"N" * 2000 + b"Z" * 100
+    assert bytes(first.gather_packed(np.arange(26))[0]) == expected
+    assert b"".join(contents(first.path)) == expected
+
+
+def test_a_handle_meets_a_dictionary_that_another_has_trained(tmp_path: Path) -> None:
+    records = [f"user={i % 17};item={i * 7919 % 1000};country=NL;device=phone".encode() for i in range(2000)]
+    first = Zrecord(tmp_path / "s.zr", "zstd_dict", level=3)
+    for part in (records, [record[::-1] for record in records]):
+        second = Zrecord(tmp_path / "s.zr")
+        second.train_dict(b"".join(part), [len(record) for record in part], 2000)
+        fill(first, part)
+        assert [bytes(first.gather_packed([i])[0]) for i in (0, 7, 99)] == [part[i] for i in (0, 7, 99)]
+        assert contents(first.path) == part
+        first.delete(np.arange(len(first)))  # so that no record depends on the dictionary
+
+
+def test_threads_train_at_once(tmp_path: Path) -> None:
+    samples = np.random.default_rng(0).integers(0, 4, 100_000, dtype=np.uint8)
+    handles = [Zrecord(tmp_path / "s.zr") for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        sizes = list(pool.map(lambda z: z.train_dict(samples, [100] * 1000, 2000), handles * 3))
+    assert len(set(sizes)) == 1
+    assert sorted(tree(tmp_path / "s.zr")) == ["0.zr", "dict.zr", "meta.zr"]
+
+
+def test_what_a_killed_training_left_is_swept(tmp_path: Path) -> None:
+    with Zrecord(tmp_path / "s.zr") as z:
+        left = z.path / ".dict.zr.partial-999999-abcd"
+        left.write_bytes(b"half")
+        z.train_dict(np.random.default_rng(0).integers(0, 4, 100_000, dtype=np.uint8), [100] * 1000, 2000)
+        assert not left.exists() and z.has_dict()
+
+
+@pytest.mark.root
+def test_a_full_disk_is_free_again_after_a_failed_append(tmp_path: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", tmp_path], check=True)
+    try:
+        with Zrecord(tmp_path / "s.zr", "raw") as z:
+            z.append(bytes(range(250)) * 2000, 500, 1000)
+            before = [
+                ((tmp_path / "s.zr" / name).stat().st_size, (tmp_path / "s.zr" / name).stat().st_blocks)
+                for name in ("0.zr", "meta.zr")
+            ]
+            with pytest.raises(loaderx.StoreIOError, match="free some space"):
+                z.append(bytes(4_000_000), 4000, 1000)
+            assert before == [
+                ((tmp_path / "s.zr" / name).stat().st_size, (tmp_path / "s.zr" / name).stat().st_blocks)
+                for name in ("0.zr", "meta.zr")
+            ]
+            assert z.append(bytes(range(250)) * 2000, 500, 1000) == 500
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
 
 
 def test_threads_append_one_after_the_other(tmp_path: Path) -> None:

@@ -145,6 +145,23 @@ def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array
 
 
+def piped(name: str) -> Callable[[Path], Any]:
+    def make(path: Path) -> Any:
+        forged(path)
+        (path / name).unlink(missing_ok=True)
+        os.mkfifo(path / name)
+        return loaderx.Dataset(path)
+
+    return make
+
+
+def huge_dictionary(path: Path) -> Any:
+    forged(path)
+    with open(path / "dict.zr", "wb") as stream:
+        stream.truncate(1 << 40)
+    return loaderx.Zrecord(path)
+
+
 def out_of_space(path: Path) -> Any:
     with loaderx.Zrecord(path) as z, refusing("write"):
         z.append(RECORD, 1, len(RECORD))
@@ -331,6 +348,27 @@ ROWS = [
         None, ("only the first axis",)),
     Row("max_len that is no number", lambda p: (loaderx.write_ragged(p, [[1]]),
         loaderx.RaggedDataset(p).getitems_padded([0], "3")), errors.OptionError, None, ("'3'",)),
+    Row("a pipe for meta.zr", piped("meta.zr"), errors.StoreIOError, -2, ("not a regular file", "meta.zr")),
+    Row("a pipe for a chunk", piped("0.zr"), errors.StoreIOError, -2, ("not a regular file", "0.zr")),
+    Row("a pipe for dict.zr", piped("dict.zr"), errors.StoreIOError, -2, ("not a regular file", "dict.zr")),
+    Row("a pipe for schema.json", piped("schema.json"), errors.StoreIOError, -2, ("not a regular file", "schema.json")),
+    Row("a dictionary beyond reason", huge_dictionary, errors.StoreIOError, -2, ("dict.zr", "at most")),
+    Row("entry of an unknown chunk, compacted", lambda p: loaderx.Zrecord(forged(p, entry(1, chunk_id=7))).compact(),
+        errors.CorruptRecordError, -7, ("no such chunk", "Nothing was changed"), {"record": 1, "chunk": 7}),
+    Row("sizes of small integer types", with_store(lambda z: z.append(bytes(100), np.uint8(200), np.uint8(200))),
+        errors.DestinationError, -6, ("40000",), {"needed_bytes": 40_000}),
+    Row("fractional stride", with_store(lambda z: z.gather([0], BUFFER, 400.5)), errors.OptionError, None, ("400.5",)),  # type: ignore[arg-type]
+    Row("negative stride of a padded batch", with_store(lambda z: z.gather_padded([0], -4)), errors.OptionError, None, ("-4",)),
+    Row("more empty records than there is room for", with_store(lambda z: z.append(b"", 2**40, 0)), errors.StoreFullError,
+        -5, (str(2**40),)),
+    Row("threads beyond reason", lambda p: loaderx.Zrecord(p, threads=2**40), errors.OptionError, None, ("4096",)),
+    Row("threads that is a bool", lambda p: loaderx.Zrecord(p, threads=True), errors.OptionError, None, ("True",)),
+    Row("dictionary size beyond reason", lambda p: loaderx.write_dataset(p, [1], "zstd_dict", dict_size=2**70),
+        errors.OptionError, None, ("dict_size",)),
+    Row("negative item_shape", lambda p: loaderx.write_ragged(p, [], "i1", (-1,)), errors.OptionError, None, ("-1",)),
+    Row("fractional item_shape", lambda p: loaderx.write_ragged(p, [], "i1", (1.5,)), errors.OptionError, None, ("1.5",)),  # type: ignore[arg-type]
+    Row("empty path", lambda p: loaderx.write_dataset("", [1]), errors.OptionError, None, ("path is empty",)),
+    Row("empty path of a byte store", lambda p: loaderx.Zrecord(""), errors.OptionError, None, ("path is empty",)),
     Row("disk full", out_of_space, errors.StoreIOError, -2, ("free some space", "as it was before"),
         {"errno": errno.ENOSPC}),
     Row("no permission", unreadable, errors.StoreIOError, -2, ("Permission denied", "meta.zr"), {"errno": errno.EACCES},
