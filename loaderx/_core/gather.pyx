@@ -77,7 +77,7 @@ cdef enum:
 
     # A thread takes at most this many records of a batch at a time: few enough that a team does not wait for its
     # slowest thread, many enough that taking them costs nothing.
-    MAX_SHARE = 8
+    MAX_SHARE = 16
 
     # What the processor is asked for ahead of a copy: table entries, and the first lines of each page of a record; within
     # a page its own prefetchers follow. Of records below a page several are in flight at a time.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from loaderx.arrays.indexing import resolve, resolve_batch
 from loaderx.arrays.schema import read_schema
 from loaderx.errors import DestinationError, SchemaError
-from loaderx.store.buffers import Indices, empty_batch, is_indices
+from loaderx.store.buffers import Indices
 from loaderx.store.options import check_batch_bytes, check_max_batch_bytes
 from loaderx.store.zrecord import Zrecord
 
@@ -134,8 +134,8 @@ class Dataset:
             `out` does not fit.
         RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError, TypeError
         """
-        if is_indices(idxs):  # what samplers give goes straight through
-            return self._gather(idxs, idxs.shape, out)
+        if type(idxs) is np.ndarray and idxs.ndim == 1 and idxs.dtype.kind != "b":
+            return self._gather(idxs, idxs.shape, out)  # what samplers give goes straight through
         indices, shape = resolve_batch(self.path, idxs, len(self._store))
         return self._gather(indices, shape, out)
 
@@ -143,16 +143,15 @@ class Dataset:
         self, indices: Indices, axes: tuple[int, ...], out: npt.NDArray[Any] | None
     ) -> npt.NDArray[Any]:
         shape = axes + self.shape
-        n_bytes = len(indices) * self._record_bytes
         if out is not None:
             self._check_out(out, shape)
             self._store.gather(indices, out, self._record_bytes, exact=True)
             return out
-        check_batch_bytes(self.path, n_bytes, self._max_batch_bytes)
-        data = empty_batch(n_bytes)
-        self._store.gather(indices, data, self._record_bytes, exact=True)
+        if len(indices) * self._record_bytes > self._max_batch_bytes:
+            check_batch_bytes(self.path, len(indices) * self._record_bytes, self._max_batch_bytes)
+        data = self._store.gather_stacked(indices, self._record_bytes)
         # Without bytes there is nothing to view; NumPy makes such arrays by itself.
-        return data.view(self.dtype).reshape(shape) if n_bytes else np.empty(shape, self.dtype)
+        return data.view(self.dtype).reshape(shape) if data.nbytes else np.empty(shape, self.dtype)
 
     def _check_out(self, out: Any, shape: tuple[int, ...]) -> None:
         if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != self.dtype:

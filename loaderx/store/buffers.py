@@ -32,16 +32,6 @@ def empty_batch(n_bytes: int) -> npt.NDArray[np.uint8]:
     return block[first : first + n_bytes]
 
 
-def is_indices(idxs: Any) -> bool:
-    """Return whether indices are what the core takes, as they are."""
-    return (
-        type(idxs) is np.ndarray
-        and (idxs.dtype is _INT64 or idxs.dtype is _UINT64)
-        and idxs.ndim == 1
-        and idxs.flags.c_contiguous
-    )
-
-
 def as_indices(store: Path, idxs: Any) -> Indices:
     """Return indices as a contiguous int64 or uint64 array of one dimension, uncopied where they are one already.
 
@@ -58,8 +48,13 @@ def as_indices(store: Path, idxs: Any) -> Indices:
     RecordIndexError
         Not one-dimensional, or an integer no store has room for.
     """
-    if is_indices(idxs):
-        return idxs  # type: ignore[no-any-return]
+    if (
+        type(idxs) is np.ndarray
+        and (idxs.dtype is _INT64 or idxs.dtype is _UINT64)
+        and idxs.ndim == 1
+        and idxs.flags.c_contiguous
+    ):
+        return idxs
     array = as_array(store, idxs)
     if array.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers, not {array.dtype}")

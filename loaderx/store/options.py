@@ -35,6 +35,8 @@ def check_choice(option: str, value: Any, choices: tuple[str, ...]) -> Any:
 
 def check_count(option: str, value: Any, *, least: int = 0, most: int = 2**62) -> int:
     """Return a whole number within its range (NumPy's too), or raise `OptionError`."""
+    if type(value) is int and least <= value <= most:
+        return value  # first and quick: it is on the way of every batch
     try:
         if isinstance(value, bool | np.bool_):
             raise TypeError
