@@ -9,7 +9,8 @@ import numpy as np
 
 def as_bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """View an array of any dtype and strides as items of bytes (dtype void of the same size), without a copy."""
-    return array.view(np.dtype((np.void, array.dtype.itemsize))) if array.dtype.itemsize else array
+    # The dtype as a string: for (numpy.void, size) NumPy runs Python code in which a Ctrl-C is lost.
+    return array.view(f"V{array.dtype.itemsize}") if array.dtype.itemsize else array
 
 
 def copied(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -106,7 +106,8 @@ def as_source(data: Any) -> memoryview:
             return memoryview(b"")
         if data.dtype.names is not None:
             # NumPy copies fields one by one and leaves what is between them as it was; as plain bytes all is copied.
-            data = data.view(np.dtype((np.void, data.dtype.itemsize)))
+            # (The dtype as a string: for (numpy.void, size) NumPy runs Python code in which a Ctrl-C is lost.)
+            data = data.view(f"V{data.dtype.itemsize}")
         return np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
     view = memoryview(data)
     if view.c_contiguous:

@@ -148,10 +148,8 @@ def write_new(path: Path, data: Bytes, n_bytes: int | None = None) -> None:
         Size of the file when it is larger than `data`: the rest is a hole.
     """
     _sweep_partials(path)
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
-    with opened(create(partial)) as descriptor:
-        # Held until the file has its name; of a writer that was killed nobody holds it, and the next one sweeps.
-        _lock(descriptor, wait=False)
+    partial, created = _create_partial(path)
+    with opened(created) as descriptor:
         try:
             if n_bytes is not None:
                 set_size(descriptor, n_bytes)
@@ -192,6 +190,17 @@ def _lock(descriptor: int, *, wait: bool) -> bool:
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
             raise
     return True
+
+
+def _create_partial(path: Path) -> tuple[Path, int]:
+    """Create a file to be renamed to `path`, locked for as long as its descriptor is open, so that it is not swept."""
+    while True:
+        partial = path.with_name(f".{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
+        descriptor = create(partial)
+        # A sweeper may have taken it for a killed writer's in the moment before it was locked; then with another name.
+        if _lock(descriptor, wait=False) and os.fstat(descriptor).st_nlink == 1:
+            return partial, descriptor
+        os.close(descriptor)
 
 
 def _sweep_partials(path: Path) -> None:
