@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.arrays.indexing import resolve, resolve_batch
-from loaderx.arrays.schema import read_schema
-from loaderx.errors import DestinationError, SchemaError
+from loaderx.arrays.opening import OpenDataset
+from loaderx.arrays.schema import Schema
+from loaderx.errors import DestinationError
 from loaderx.store.buffers import Indices
-from loaderx.store.options import check_batch_bytes, check_max_batch_bytes
-from loaderx.store.zrecord import Zrecord
+from loaderx.store.options import check_batch_bytes
 
 
-class Dataset:
+class Dataset(OpenDataset):
     """A dataset of records that share dtype and shape, opened for reading.
 
     Indexing is NumPy's along the first axis, and always copies: ``ds[i]`` is one record; ``ds[2:10]``, ``ds[[3,
@@ -67,37 +63,14 @@ class Dataset:
     (array([9, 1, 9]), 81)
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        threads: int = 0,
-        max_batch_bytes: int | None = None,
-        io: Literal["mmap", "pread"] = "mmap",
-    ) -> None:
-        self.path = Path(path)
-        schema = read_schema(self.path)
-        if schema.kind != "fixed":
-            raise SchemaError(f"{self.path}: a ragged dataset: open it with RaggedDataset", path=self.path)
-        self.dtype = schema.dtype
+    _kind = "fixed"
+    _other = ("a ragged dataset", "RaggedDataset")
+
+    def _take_shape(self, schema: Schema) -> None:
         self.shape = schema.shape
-        self.codec = schema.codec
-        self._record_bytes = schema.item_bytes
-        self._max_batch_bytes = check_max_batch_bytes(max_batch_bytes)
-        self._store = Zrecord(path, mode="r", threads=threads, io=io)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (type(self), self._store, self._max_batch_bytes)
-
-    def __len__(self) -> int:
-        return len(self._store)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {str(self.path)!r}: {self.dtype} {self.shape}, {self._store!r}>"
-
-    def __iter__(self) -> Iterator[Any]:
-        for index in range(len(self)):
-            yield self[index]
 
     def __getitem__(self, idx: Any) -> Any:
         """Return one record (a scalar where records have no axes) or a batch; always a copy.
@@ -145,11 +118,11 @@ class Dataset:
         shape = axes + self.shape
         if out is not None:
             self._check_out(out, shape)
-            self._store.gather(indices, out, self._record_bytes, exact=True)
+            self._store.gather(indices, out, self._item_bytes, exact=True)
             return out
-        if len(indices) * self._record_bytes > self._max_batch_bytes:
-            check_batch_bytes(self.path, len(indices) * self._record_bytes, self._max_batch_bytes)
-        data = self._store.gather_stacked(indices, self._record_bytes)
+        if len(indices) * self._item_bytes > self._max_batch_bytes:
+            check_batch_bytes(self.path, len(indices) * self._item_bytes, self._max_batch_bytes)
+        data = self._store.gather_stacked(indices, self._item_bytes)
         # Without bytes there is nothing to view; NumPy makes such arrays by itself.
         return data.view(self.dtype).reshape(shape) if data.nbytes else np.empty(shape, self.dtype)
 
@@ -159,19 +132,3 @@ class Dataset:
             raise DestinationError(
                 f"{self.path}: out must be an array of {self.dtype} {shape}, not {got}", store=self.path
             )
-
-    def __enter__(self) -> Dataset:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the store. Reads that run finish; every later one raises `ClosedError`."""
-        self._store.close()
-
-
-def _reopen(cls: type[Any], store: Zrecord, max_batch_bytes: int) -> Any:
-    return cls(store.path, threads=store.threads, max_batch_bytes=max_batch_bytes, io=store.io)

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.arrays.dataset import _reopen
 from loaderx.arrays.indexing import resolve, resolve_batch
+from loaderx.arrays.opening import OpenDataset
 from loaderx.arrays.padding import check_max_len, pad_scalar
-from loaderx.arrays.schema import read_schema
-from loaderx.errors import CorruptRecordError, RecordIndexError, SchemaError
+from loaderx.arrays.schema import Schema
+from loaderx.errors import CorruptRecordError, RecordIndexError
 from loaderx.store.buffers import Indices
-from loaderx.store.options import check_max_batch_bytes
-from loaderx.store.zrecord import Zrecord
 
 
-class RaggedDataset:
+class RaggedDataset(OpenDataset):
     """A dataset whose records share dtype and trailing shape, but not their number of rows; opened for reading.
 
     ``rds[i]`` is one record, an array of shape ``(rows, *item_shape)``. A batch is packed: one array with the
@@ -73,42 +67,14 @@ class RaggedDataset:
            [7, 8, 9]], dtype=int32)
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        threads: int = 0,
-        max_batch_bytes: int | None = None,
-        io: Literal["mmap", "pread"] = "mmap",
-    ) -> None:
-        self.path = Path(path)
-        schema = read_schema(self.path)
-        if schema.kind != "ragged":
-            raise SchemaError(
-                f"{self.path}: a dataset of one fixed shape: open it with Dataset", path=self.path
-            )
-        self.dtype = schema.dtype
+    _kind = "ragged"
+    _other = ("a dataset of one fixed shape", "Dataset")
+
+    def _take_shape(self, schema: Schema) -> None:
         self.item_shape = schema.shape
-        self.codec = schema.codec
-        self._row_bytes = schema.item_bytes
-        self._max_batch_bytes = check_max_batch_bytes(max_batch_bytes)
-        self._store = Zrecord(path, mode="r", threads=threads, io=io)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (type(self), self._store, self._max_batch_bytes)
-
-    def __len__(self) -> int:
-        return len(self._store)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {str(self.path)!r}: {self._rows_of()}, {self._store!r}>"
-
-    def _rows_of(self) -> str:
-        return f"rows of {self.dtype} {self.item_shape}"
-
-    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
-        for index in range(len(self)):
-            yield self[index]
+        return f"<{type(self).__name__} {str(self.path)!r}: rows of {self.dtype} {self.item_shape}, {self._store!r}>"
 
     def __getitem__(self, idx: Any) -> Any:
         """Return one record, an array; or for a batch ``(values, row_splits)`` as `__getitems__`. Always copies.
@@ -176,7 +142,7 @@ class RaggedDataset:
         lengths = self._rows(self._store.lengths(indices), indices)
         width = check_max_len(lengths, max_len, indices)
         data, _ = self._store.gather_padded(
-            indices, width * self._row_bytes, pad, max_bytes=self._max_batch_bytes
+            indices, width * self._item_bytes, pad, max_bytes=self._max_batch_bytes
         )
         return data.reshape(-1).view(self.dtype).reshape(len(indices), width, *self.item_shape), lengths
 
@@ -184,23 +150,23 @@ class RaggedDataset:
         data, splits = self._store.gather_packed(indices, max_bytes=self._max_batch_bytes)
         self._rows(np.diff(splits), indices)
         values = data.view(self.dtype).reshape(-1, *self.item_shape)
-        splits //= self._row_bytes
+        splits //= self._item_bytes
         return values, splits
 
     def _rows(self, record_bytes: npt.NDArray[Any], indices: Indices) -> npt.NDArray[np.int64]:
         """Return the rows of each record, or raise `CorruptRecordError` for one that has no whole number of them."""
         rows = record_bytes.astype(np.int64)
-        broken = np.flatnonzero(rows % self._row_bytes)
+        broken = np.flatnonzero(rows % self._item_bytes)
         if len(broken):
             index = int(indices[broken[0]]) % len(self._store)
             raise CorruptRecordError(
                 f"{self.path}: record {index} has {rows[broken[0]]} bytes, which are no whole number of rows of "
-                f"{self._row_bytes} bytes ({self.dtype} {self.item_shape}): schema.json belongs to another store, or "
+                f"{self._item_bytes} bytes ({self.dtype} {self.item_shape}): schema.json belongs to another store, or "
                 "the record is damaged",
                 store=self.path,
                 record=index,
             )
-        rows //= self._row_bytes
+        rows //= self._item_bytes
         return rows
 
     def _one_axis(self, indices: Indices, shape: tuple[int, ...]) -> Indices:
@@ -211,15 +177,3 @@ class RaggedDataset:
                 store=self.path,
             )
         return indices
-
-    def __enter__(self) -> RaggedDataset:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the store. Reads that run finish; every later one raises `ClosedError`."""
-        self._store.close()

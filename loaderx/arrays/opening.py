@@ -1,0 +1,87 @@
+"""What every dataset does alike: open its store, count, pickle, close."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Self
+
+from loaderx.arrays.schema import Schema, read_schema
+from loaderx.errors import SchemaError
+from loaderx.store.options import check_max_batch_bytes, check_path
+from loaderx.store.zrecord import Zrecord
+
+
+class OpenDataset:
+    """A dataset opened for reading; its classes say what a record is.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    threads : int
+    max_batch_bytes : int, optional
+    io : {"mmap", "pread"}
+
+    Attributes
+    ----------
+    path : pathlib.Path
+    dtype : numpy.dtype
+    codec : str
+    """
+
+    _kind: ClassVar[Literal["fixed", "ragged"]]
+    # The kind that is not this class's, and the class to open it with.
+    _other: ClassVar[tuple[str, str]]
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        threads: int = 0,
+        max_batch_bytes: int | None = None,
+        io: Literal["mmap", "pread"] = "mmap",
+    ) -> None:
+        self.path = check_path(path)
+        schema = read_schema(self.path)
+        if schema.kind != self._kind:
+            description, name = self._other
+            raise SchemaError(f"{self.path}: {description}: open it with {name}", path=self.path)
+        self.dtype = schema.dtype
+        self.codec = schema.codec
+        self._item_bytes = schema.item_bytes
+        self._max_batch_bytes = check_max_batch_bytes(max_batch_bytes)
+        self._take_shape(schema)
+        self._store = Zrecord(path, mode="r", threads=threads, io=io)
+
+    def _take_shape(self, schema: Schema) -> None:
+        raise NotImplementedError
+
+    def __getitem__(self, idx: Any) -> Any:
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (type(self), self._store, self._max_batch_bytes)
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in range(len(self)):
+            yield self[index]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the store. Reads that run finish; every later one raises `ClosedError`."""
+        self._store.close()
+
+
+def _reopen(cls: type[Any], store: Zrecord, max_batch_bytes: int) -> Any:
+    return cls(store.path, threads=store.threads, max_batch_bytes=max_batch_bytes, io=store.io)
