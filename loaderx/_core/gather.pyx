@@ -278,12 +278,13 @@ cdef inline void foresee(const Batch* batch, int64_t i) noexcept nogil:
     cdef int64_t end
     cdef int64_t at = 0
     cdef int64_t line
-    # Asking for an address without memory is no fault, so positions and entries need no check for that alone.
+    # Asking for an address without memory is no fault, so what is only asked for need not be checked against a file.
     if batch.table.base == NULL:
         return
     if i + batch.entries_ahead < batch.n:
         index = batch.idxs[i + batch.entries_ahead]
-        LX_PREFETCH(batch.table.base + HEADER_BYTES + index * RECORD_BYTES)
+        if 0 <= index < batch.length:
+            LX_PREFETCH(batch.table.base + HEADER_BYTES + index * RECORD_BYTES)
     i += batch.records_ahead
     if i >= batch.n:
         return
