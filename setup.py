@@ -37,6 +37,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "maps": (),
     "snapshot": ("zstd",),
     "threads": ("openmp",),
+    "checksum": ("openmp",),
     "gather": ("zstd", "openmp"),
     "compress": ("zstd", "openmp"),
 }
@@ -333,8 +334,12 @@ def list_extensions() -> list[Extension]:
     """Return the compiled modules, as yet without what is found out at build time."""
     folder, limited = PACKAGE.replace(".", "/"), limited_api()
     # The .pyx are given as they are (no cythonize() here), so that the source distribution holds them.
+    # What Cython makes of them lies elsewhere: their own C headers are found through `include_dirs`.
     return [
-        Extension(f"{PACKAGE}.{name}", [f"{folder}/{name}.pyx"], py_limited_api=limited) for name in MODULES
+        Extension(
+            f"{PACKAGE}.{name}", [f"{folder}/{name}.pyx"], include_dirs=[folder], py_limited_api=limited
+        )
+        for name in MODULES
     ]
 
 

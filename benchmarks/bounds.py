@@ -28,11 +28,18 @@ def compile_bounds(library: Path) -> None:
     NotInstalledError
         Compiler, OpenMP or libzstd is missing; the message holds the command's last line.
     """
-    flags = shlex.split(_run(["pkg-config", "--cflags", "--libs", "libzstd"]))
-    _run(["cc", "-O3", "-fopenmp", "-shared", "-fPIC", "-o", str(library), str(SOURCE), *flags])
+    flags = shlex.split(run_tool(["pkg-config", "--cflags", "--libs", "libzstd"]))
+    run_tool(["cc", "-O3", "-fopenmp", "-shared", "-fPIC", "-o", str(library), str(SOURCE), *flags])
 
 
-def _run(command: list[str]) -> str:
+def run_tool(command: list[str]) -> str:
+    """Run a program and return what it printed.
+
+    Raises
+    ------
+    NotInstalledError
+        It is not there, or failed; the message holds its last line.
+    """
     try:
         finished = subprocess.run(command, capture_output=True, text=True, check=True)
     except FileNotFoundError:

@@ -1,7 +1,8 @@
 """Records on disk for training and serving: stored as NumPy arrays, read in any order by every core.
 
 `write_dataset` and `write_ragged` turn arrays into datasets, `Dataset` and `RaggedDataset` read them, and `Zrecord` is
-the store of plain byte records beneath. `loaderx.errors` lists every exception.
+the store of plain byte records beneath. `verify` looks at every record of a store. `loaderx.errors` lists every
+exception.
 """
 
 from loaderx._core.build_info import build_info
@@ -27,8 +28,10 @@ from loaderx.errors import (
     StoreIOError,
     StoreLockedError,
     StoreMemoryError,
+    StoreWarning,
     ZrecordError,
 )
+from loaderx.store.verify import verify
 from loaderx.store.zrecord import Zrecord
 
 __all__ = [
@@ -50,11 +53,13 @@ __all__ = [
     "StoreIOError",
     "StoreLockedError",
     "StoreMemoryError",
+    "StoreWarning",
     "Zrecord",
     "ZrecordError",
     "__version__",
     "build_info",
     "pad",
+    "verify",
     "write_dataset",
     "write_ragged",
 ]

@@ -14,6 +14,8 @@ PROG = "python -m loaderx"
 COMMANDS = {
     "convert": "turn .npy and .npz files into stores",
     "info": "say what a store holds",
+    "verify": "look at every record of a store",
+    "compact": "give the space of deleted records back",
     "demo": "see it work on real images, with sizes and speed",
 }
 

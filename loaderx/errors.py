@@ -5,7 +5,7 @@
     LoaderxError
     ├── ZrecordError (RuntimeError)            .code        everything a store raises
     │   ├── StoreMemoryError (MemoryError)       -1         memory ran out
-    │   ├── StoreLockedError                     -2         somebody else is changing the store
+    │   ├── StoreLockedError                     -2         somebody else holds the store
     │   ├── StoreIOError (OSError)               -2         the operating system refused a read or a write
     │   ├── ClosedError                          -2         the handle was closed
     │   ├── RecordIndexError (IndexError)        -3         an index no record has
@@ -19,6 +19,8 @@
     ├── SchemaError (ValueError)                            schema.json, or an array that does not fit it
     ├── OptionError (ValueError)                            an argument outside its range
     └── MissingDependencyError (ImportError)                an optional package that is not installed
+
+    StoreWarning (UserWarning)                              what stops nothing and should be known
 
 Every exception carries its facts as attributes and says, in one message, what happened, what was got and what was
 expected, where (store, record, byte), and what to do. All of them pickle, attributes included.
@@ -46,6 +48,7 @@ __all__ = [
     "StoreIOError",
     "StoreLockedError",
     "StoreMemoryError",
+    "StoreWarning",
     "ZrecordError",
 ]
 
@@ -140,9 +143,21 @@ class StoreIOError(ZrecordError, OSError):
 
 
 class StoreLockedError(ZrecordError):
-    """Somebody else is changing the store."""
+    """Somebody else holds the store: a writer, or readers where a change needs it alone.
+
+    Attributes
+    ----------
+    store : pathlib.Path
+    holder : int or None
+        Process id of who holds it, where the system tells.
+    since : str or None
+        Since when, as a writer noted it (ISO 8601, UTC).
+    """
 
     code = -2
+    attribute_names = ("store", "holder", "since")
+    holder: int | None
+    since: str | None
 
 
 class ClosedError(ZrecordError):
@@ -240,13 +255,16 @@ class CorruptRecordError(ZrecordError):
         Number of the chunk file its table entry names.
     byte_offset : int or None
         Where in that file its table entry says it begins.
+    problem : str or None
+        What is wrong with the record, without where and what to do.
     """
 
     code = -7
-    attribute_names = ("store", "record", "chunk", "byte_offset")
+    attribute_names = ("store", "record", "chunk", "byte_offset", "problem")
     record: int | None
     chunk: int | None
     byte_offset: int | None
+    problem: str | None
 
 
 class DictionaryError(ZrecordError, ValueError):
@@ -318,6 +336,11 @@ class MissingDependencyError(LoaderxError, ImportError):
     attribute_names = ("package", "extra")
     package: str
     extra: str | None
+
+
+class StoreWarning(UserWarning):
+    """Something about a store that its user should know and that stops nothing: records cut off after a power loss, a
+    journal set aside, a file system without locks."""
 
 
 _CODE_MESSAGES = {

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove
 
+from loaderx._core.checksum cimport checksum_of, copy_checksummed
 from loaderx._core.layout cimport CODEC_RAW, CODEC_ZSTD, CODEC_ZSTD_DICT
 from loaderx._core.pool cimport Pool, pool_put, pool_take
 from loaderx._core.threads cimport team_size
@@ -45,6 +46,7 @@ cdef struct Job:
     const int64_t* slots        # where in `out` each record may write
     uint32_t* phys
     uint8_t* codecs
+    uint32_t* sums              # NULL: none are wanted
     int codec
     int level
     const ZSTD_CDict* dictionary
@@ -114,9 +116,14 @@ cdef size_t compress_one(const Job* job, ZSTD_CCtx* context, int64_t i) noexcept
     if got < n_bytes:
         job.phys[i] = <uint32_t>got
         job.codecs[i] = <uint8_t>job.codec
+        if job.sums != NULL:
+            job.sums[i] = checksum_of(dst, got)
     else:
         # What does not shrink is stored as it is: reading it then costs a copy.
-        memcpy(dst, src, n_bytes)
+        if job.sums != NULL:
+            job.sums[i] = copy_checksummed(dst, src, n_bytes)
+        else:
+            memcpy(dst, src, n_bytes)
         job.phys[i] = <uint32_t>n_bytes
         job.codecs[i] = CODEC_RAW
     return 0
@@ -141,7 +148,7 @@ def compress_bound(lens):
 
 
 def compress(src, starts, lens, out, phys, codecs, int codec, int level, CompressionDictionary dictionary,
-             int threads):
+             int threads, sums=None):
     """Compress records of `src`, each by itself, and lay the results densely into `out`, in order.
 
     Parameters
@@ -163,6 +170,8 @@ def compress(src, starts, lens, out, phys, codecs, int codec, int level, Compres
     dictionary : CompressionDictionary or None
     threads : int
         The most threads to use, at least 1.
+    sums : writable buffer of uint32, shape (n,), or None
+        Receives the checksum of the stored bytes of each.
 
     Returns
     -------
@@ -181,6 +190,7 @@ def compress(src, starts, lens, out, phys, codecs, int codec, int level, Compres
     cdef Views views
     cdef Py_buffer* src_view
     cdef Py_buffer* out_view
+    cdef Py_buffer* sums_view
     cdef int64_t* slots = NULL
     cdef ZSTD_CCtx** contexts = NULL
     cdef size_t* faults = NULL
@@ -207,6 +217,12 @@ def compress(src, starts, lens, out, phys, codecs, int codec, int level, Compres
         job.lens = <const uint32_t*>views.view[3].buf
         job.phys = <uint32_t*>views.view[4].buf
         job.codecs = <uint8_t*>views.view[5].buf
+        job.sums = NULL
+        if sums is not None:
+            sums_view = take(&views, sums, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+            if sums_view.len != n * 4:
+                raise ValueError("sums must have one uint32 for each record")
+            job.sums = <uint32_t*>sums_view.buf
         job.src = <const uint8_t*>src_view.buf
         job.out = <uint8_t*>out_view.buf
         job.n = n

@@ -27,3 +27,4 @@ class Fault(enum.IntEnum):
     MEMORY = 13  # memory ran out
     GATE_CLOSED = 14  # the store is being changed: take a new snapshot
     OVERLAP = 15  # the destination shares memory with another argument
+    SUM = 16  # the table entry (detail 0) or the stored bytes are not what they were: expected sum << 32 | found

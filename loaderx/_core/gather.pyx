@@ -7,10 +7,11 @@ A call that fails may have written to a part of its destination.
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE
 from cython.parallel cimport prange, threadid
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+from loaderx._core.checksum cimport checksum_of, copy_checksummed, tag_of
 from loaderx._core.layout cimport (
     CODEC_RAW,
     CODEC_ZSTD_DICT,
@@ -18,12 +19,15 @@ from loaderx._core.layout cimport (
     HEADER_BYTES,
     MAX_EXPANSION,
     RECORD_BYTES,
+    SUM_BYTES,
+    SUMS_HEADER_BYTES,
     RecordLoc,
+    RecordSum,
 )
 from loaderx._core.maps cimport MapSlot, file_size, monotonic_ns, read_at
 from loaderx._core.pool cimport Pool, pool_put, pool_take
 from loaderx._core.snapshot cimport Snapshot
-from loaderx._core.threads cimport governed_team_size, judge_team
+from loaderx._core.threads cimport governed_team_size, judge_team, team_size
 from loaderx._core.views cimport Views, overlap, release, take
 from loaderx._core.zstd cimport (
     ZSTD_CONTENTSIZE_ERROR,
@@ -70,6 +74,7 @@ cdef enum:
     MEMORY = 13
     GATE_CLOSED = 14
     OVERLAP = 15
+    SUM = 16
 
     # Work below this size may trust a file size that was looked at up to SIZE_TRUST_NS ago.
     SIZE_TRUST_BYTES = 64 * 1024
@@ -87,23 +92,34 @@ cdef enum:
     LINES_AHEAD = 8
     MAX_AHEAD = 65536
 
+    # Scratch beyond this is not kept for the next call.
+    KEPT_SCRATCH = 8 * 1024 * 1024
+
+
+cdef struct Scratch:
+    uint8_t* base
+    size_t n_bytes
+
 
 cdef struct Worker:
     # What one thread of a call owns. Workers are reused from call to call: a zstd context costs more than a record.
+    RecordLoc entry         # of the record being served; first, so that it never lies across two cache lines
+    RecordSum sum           # and its sum; a tag of 0: it has none, or nobody asked
+    int64_t index           # and which record it is
     ZSTD_DCtx* context
-    uint8_t* scratch
-    size_t scratch_bytes
+    Scratch stored          # stored bytes that are read through the descriptor
+    Scratch original        # original bytes that nobody wants to keep
     int fault               # 0, or the fault this thread stopped at,
     int64_t position        # the place in the batch where it did,
     int64_t detail          # and what it found there
     int64_t n_served        # records served in this call,
     int64_t served_ns       # and when the last share of them was done
-    RecordLoc entry
     uint8_t apart[64]       # keeps two workers off one cache line
 
 
 cdef struct Batch:
     MapSlot* table
+    MapSlot* sums               # NULL: nothing is verified
     MapSlot** chunks
     uint32_t n_chunks
     int64_t length
@@ -112,7 +128,8 @@ cdef struct Batch:
     const int64_t* idxs
     bint idxs_unsigned
     int64_t n
-    int64_t sizes_since_ns
+    int64_t begin_ns
+    int64_t sizes_since_ns      # a size of a file that was looked at before is too old
     uint8_t* dst
     int64_t dst_bytes
     int64_t stride              # with starts NULL: record i goes to i * stride
@@ -143,6 +160,7 @@ cdef Worker** take_workers(int n) except NULL:
             raise MemoryError("no memory for a gather")
         taken[i].fault = 0
         taken[i].position = -1
+        taken[i].sum.tag = 0
         taken[i].n_served = 0
         taken[i].served_ns = 0
     return taken
@@ -151,11 +169,34 @@ cdef Worker** take_workers(int n) except NULL:
 cdef void give_back(Worker** taken, int n) noexcept:
     cdef int i
     for i in range(n):
+        shrink(&taken[i].stored, KEPT_SCRATCH)
+        shrink(&taken[i].original, KEPT_SCRATCH)
         if not pool_put(&idle_workers, taken[i]):
             ZSTD_freeDCtx(taken[i].context)
-            free(taken[i].scratch)
+            shrink(&taken[i].stored, 0)
+            shrink(&taken[i].original, 0)
             free(taken[i])
     free(taken)
+
+
+cdef int grow(Scratch* scratch, size_t n_bytes) noexcept nogil:
+    """Make room for `n_bytes`, whatever was in it; 0, or -1 where there is no memory."""
+    cdef uint8_t* grown
+    if scratch.n_bytes < n_bytes:
+        grown = <uint8_t*>malloc(n_bytes)
+        if grown == NULL:
+            return -1
+        free(scratch.base)
+        scratch.base = grown
+        scratch.n_bytes = n_bytes
+    return 0
+
+
+cdef void shrink(Scratch* scratch, size_t most_bytes) noexcept nogil:
+    if scratch.n_bytes > most_bytes:
+        free(scratch.base)
+        scratch.base = NULL
+        scratch.n_bytes = 0
 
 
 cdef inline int stop(Worker* worker, int64_t position, int fault, int64_t detail) noexcept nogil:
@@ -180,6 +221,7 @@ cdef int look_up(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
         index += batch.length
     if index < 0 or index >= batch.length:
         return stop(worker, i, INDEX, 0)
+    worker.index = index
     entry_end = HEADER_BYTES + (index + 1) * RECORD_BYTES
     size = file_size(batch.table, batch.sizes_since_ns)
     if size < entry_end:
@@ -217,14 +259,60 @@ cdef int look_up(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
     return 0
 
 
-cdef int read_stored(MapSlot* chunk, Worker* worker, int64_t i, uint8_t* dst) noexcept nogil:
-    """Read the stored bytes of `worker.entry` through the descriptor."""
-    cdef int64_t got = read_at(chunk.fd, dst, worker.entry.phys_length, worker.entry.offset)
+cdef int look_up_sum(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
+    """Copy the sum of the record in `worker.entry` to `worker.sum` and check its tag; 0 or a fault."""
+    cdef int64_t at = SUMS_HEADER_BYTES + worker.index * SUM_BYTES
+    cdef int64_t got
+    worker.sum.tag = 0
+    if batch.sums.base != NULL:
+        # Sums are written before the entries they belong to, so a size from the beginning of this call is new enough.
+        if (
+            at + SUM_BYTES > file_size(batch.sums, batch.sizes_since_ns)
+            and at + SUM_BYTES > file_size(batch.sums, batch.begin_ns)
+        ):
+            return 0
+        memcpy(&worker.sum, batch.sums.base + at, SUM_BYTES)
+    else:
+        got = read_at(batch.sums.fd, <uint8_t*>&worker.sum, SUM_BYTES, at)
+        if got != SUM_BYTES:
+            worker.sum.tag = 0
+        if got < 0:
+            return stop(worker, i, IO, got)
+    if worker.sum.tag != 0 and worker.sum.tag != tag_of(<const uint8_t*>&worker.entry):
+        return stop(worker, i, SUM, 0)
+    return 0
+
+
+cdef inline int compare(Worker* worker, int64_t i, uint32_t found) noexcept nogil:
+    """Check the checksum of the stored bytes; 0 or a fault."""
+    if found == worker.sum.checksum:
+        return 0
+    return stop(worker, i, SUM, <int64_t>(<uint64_t>worker.sum.checksum << 32 | found))
+
+
+cdef inline int read_stored(MapSlot* chunk, Worker* worker, int64_t i, uint8_t* dst) noexcept nogil:
+    """Copy the stored bytes of `worker.entry`, out of the map or through the descriptor; 0 or a fault."""
+    cdef int64_t got
+    if chunk.base != NULL:
+        memcpy(dst, chunk.base + worker.entry.offset, worker.entry.phys_length)
+        return 0
+    got = read_at(chunk.fd, dst, worker.entry.phys_length, worker.entry.offset)
     if got < 0:
         return stop(worker, i, IO, got)
     if got != worker.entry.phys_length:
         return stop(worker, i, OUTSIDE_FILE, worker.entry.offset + got)
     return 0
+
+
+cdef int find_stored(MapSlot* chunk, Worker* worker, int64_t i, const uint8_t** stored) noexcept nogil:
+    """Set `stored` to where the stored bytes of `worker.entry` are, in the map or read into scratch; 0 or a fault."""
+    if chunk.base != NULL:
+        stored[0] = chunk.base + worker.entry.offset
+        return 0
+    if grow(&worker.stored, worker.entry.phys_length) != 0:
+        return stop(worker, i, MEMORY, worker.entry.phys_length)
+    stored[0] = worker.stored.base
+    return read_stored(chunk, worker, i, worker.stored.base)
 
 
 cdef int decompress(const Batch* batch, Worker* worker, int64_t i, const uint8_t* stored,
@@ -279,12 +367,15 @@ cdef inline void foresee(const Batch* batch, int64_t i) noexcept nogil:
     cdef int64_t at = 0
     cdef int64_t line
     # Asking for an address without memory is no fault, so what is only asked for need not be checked against a file.
+    # (Sums are mapped where the table is.)
     if batch.table.base == NULL:
         return
     if i + batch.entries_ahead < batch.n:
         index = batch.idxs[i + batch.entries_ahead]
         if 0 <= index < batch.length:
             LX_PREFETCH(batch.table.base + HEADER_BYTES + index * RECORD_BYTES)
+            if batch.sums != NULL:
+                LX_PREFETCH(batch.sums.base + SUMS_HEADER_BYTES + index * SUM_BYTES)
     i += batch.records_ahead
     if i >= batch.n:
         return
@@ -302,20 +393,10 @@ cdef inline void foresee(const Batch* batch, int64_t i) noexcept nogil:
         at += PAGE
 
 
-cdef int serve(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
-    """Bring record `i` of the batch to its place."""
-    cdef RecordLoc* entry = &worker.entry
-    cdef MapSlot* chunk
-    cdef uint8_t* dst
-    cdef const uint8_t* stored
-    cdef uint8_t* grown
+cdef inline int find_place(const Batch* batch, Worker* worker, int64_t i, uint8_t** dst) noexcept nogil:
+    """Set `dst` to where the record in `worker.entry` goes, and check that it fits there; 0 or a fault."""
+    cdef int64_t n_bytes = worker.entry.logic_length
     cdef int64_t start
-    cdef int64_t n_bytes
-    cdef int fault = look_up(batch, worker, i)
-    if fault:
-        return fault
-    foresee(batch, i)
-    n_bytes = entry.logic_length
     if batch.starts != NULL:
         start = batch.starts[i]
         if n_bytes != batch.lens[i]:
@@ -328,30 +409,69 @@ cdef int serve(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
             return stop(worker, i, RECORD_SIZE if batch.exact else DESTINATION, batch.stride)
         if batch.exact and n_bytes != batch.stride:
             return stop(worker, i, RECORD_SIZE, batch.stride)
-    dst = batch.dst + start
-    chunk = batch.chunks[entry.chunk_id]
+    dst[0] = batch.dst + start
+    return 0
+
+
+cdef inline void pad_place(const Batch* batch, Worker* worker, uint8_t* dst) noexcept nogil:
+    if batch.pad != NULL:
+        fill(dst + worker.entry.logic_length, batch.stride - worker.entry.logic_length, batch.pad, batch.pad_bytes)
+
+
+cdef int bring_verified(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
+    """Bring the record in `worker.entry` to its place as `serve` does, comparing it with its sum where it has one."""
+    cdef const RecordLoc* entry = &worker.entry
+    cdef MapSlot* chunk = batch.chunks[entry.chunk_id]
+    cdef const uint8_t* stored = NULL
+    cdef uint8_t* dst = NULL
+    # First the entry: what is wrong with a damaged one is not that the record has another size than the caller expects.
+    cdef int fault = look_up_sum(batch, worker, i)
+    if fault == 0:
+        fault = find_place(batch, worker, i, &dst)
+    if fault:
+        return fault
     if entry.codec == CODEC_RAW:
-        if chunk.base != NULL:
-            memcpy(dst, chunk.base + entry.offset, n_bytes)
+        if worker.sum.tag != 0 and chunk.base != NULL:
+            fault = compare(worker, i, copy_checksummed(dst, chunk.base + entry.offset, entry.phys_length))
         else:
             fault = read_stored(chunk, worker, i, dst)
+            if fault == 0 and worker.sum.tag != 0:
+                fault = compare(worker, i, checksum_of(dst, entry.phys_length))
     else:
-        if chunk.base != NULL:
-            stored = chunk.base + entry.offset
-        else:
-            if worker.scratch_bytes < entry.phys_length:
-                grown = <uint8_t*>malloc(entry.phys_length)
-                if grown == NULL:
-                    return stop(worker, i, MEMORY, entry.phys_length)
-                free(worker.scratch)
-                worker.scratch = grown
-                worker.scratch_bytes = entry.phys_length
-            fault = read_stored(chunk, worker, i, worker.scratch)
-            stored = worker.scratch
+        fault = find_stored(chunk, worker, i, &stored)
+        if fault == 0 and worker.sum.tag != 0:
+            fault = compare(worker, i, checksum_of(stored, entry.phys_length))
         if fault == 0:
             fault = decompress(batch, worker, i, stored, dst)
-    if fault == 0 and batch.pad != NULL:
-        fill(dst + n_bytes, batch.stride - n_bytes, batch.pad, batch.pad_bytes)
+    if fault == 0:
+        pad_place(batch, worker, dst)
+    return fault
+
+
+cdef int serve(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
+    """Bring record `i` of the batch to its place."""
+    cdef RecordLoc* entry = &worker.entry
+    cdef MapSlot* chunk
+    cdef uint8_t* dst = NULL
+    cdef const uint8_t* stored = NULL
+    cdef int fault = look_up(batch, worker, i)
+    if fault:
+        return fault
+    foresee(batch, i)
+    if batch.sums != NULL:
+        return bring_verified(batch, worker, i)
+    fault = find_place(batch, worker, i, &dst)
+    if fault:
+        return fault
+    chunk = batch.chunks[entry.chunk_id]
+    if entry.codec == CODEC_RAW:
+        fault = read_stored(chunk, worker, i, dst)
+    else:
+        fault = find_stored(chunk, worker, i, &stored)
+        if fault == 0:
+            fault = decompress(batch, worker, i, stored, dst)
+    if fault == 0:
+        pad_place(batch, worker, dst)
     return fault
 
 
@@ -382,26 +502,29 @@ cdef void serve_in_team(const Batch* batch, Worker* worker, int64_t i, int64_t s
         worker.served_ns = monotonic_ns()
 
 
+cdef void begin(Batch* batch, int64_t work_bytes) noexcept nogil:
+    """Set what depends on the time and on how much there is to do."""
+    batch.records_ahead = 1 if work_bytes >= batch.n * PAGE else SMALL_RECORDS_AHEAD
+    batch.entries_ahead = 2 * batch.records_ahead
+    # A size that was looked at after this moment is good for the whole batch.
+    batch.begin_ns = batch.sizes_since_ns = monotonic_ns()
+    if work_bytes < SIZE_TRUST_BYTES:
+        batch.sizes_since_ns -= SIZE_TRUST_NS
+
+
 cdef object run(Batch* batch, int wanted_threads, int64_t work_bytes):
     """Serve the whole batch with a team as large as the work deserves; None or the fault at the lowest position."""
     cdef int n_threads = governed_team_size(wanted_threads, work_bytes, batch.n)
     cdef Worker** workers
     cdef Worker* lowest = NULL
-    cdef int64_t begin_ns
     cdef int64_t team_ns = 0
     cdef int64_t share
     cdef int64_t i
     cdef int t
     workers = take_workers(n_threads)
-    batch.records_ahead = 1 if work_bytes >= batch.n * PAGE else SMALL_RECORDS_AHEAD
-    batch.entries_ahead = 2 * batch.records_ahead
     try:
         with nogil:
-            begin_ns = monotonic_ns()
-            # A size that was looked at after this moment is good for the whole batch.
-            batch.sizes_since_ns = begin_ns
-            if work_bytes < SIZE_TRUST_BYTES:
-                batch.sizes_since_ns -= SIZE_TRUST_NS
+            begin(batch, work_bytes)
             if n_threads == 1:
                 for i in range(batch.n):
                     if serve(batch, workers[0], i):
@@ -410,9 +533,9 @@ cdef object run(Batch* batch, int wanted_threads, int64_t work_bytes):
                 share = max(1, min(<int64_t>MAX_SHARE, batch.n // (4 * n_threads)))
                 for i in prange(batch.n, schedule="dynamic", chunksize=share, num_threads=n_threads):
                     serve_in_team(batch, workers[threadid()], i, share)
-                team_ns = monotonic_ns() - begin_ns
+                team_ns = monotonic_ns() - batch.begin_ns
         if n_threads > 1:
-            judge_team(team_ns, workers[0].served_ns - begin_ns, workers[0].n_served, batch.n)
+            judge_team(team_ns, workers[0].served_ns - batch.begin_ns, workers[0].n_served, batch.n)
         for t in range(n_threads):
             if workers[t].fault and (lowest == NULL or workers[t].position < lowest.position):
                 lowest = workers[t]
@@ -430,6 +553,7 @@ cdef int bind(Batch* batch, Snapshot snapshot, Py_buffer* idxs) except -1:
     if idxs.itemsize != 8 or kind not in (c"q", c"l", c"Q", c"L"):
         raise TypeError("indices must be an int64 or uint64 array")
     batch.table = snapshot.table_slot
+    batch.sums = snapshot.sums_slot
     batch.chunks = snapshot.chunk_slots
     batch.n_chunks = snapshot.n_chunks
     batch.length = snapshot.length
@@ -582,7 +706,7 @@ def lengths(Snapshot snapshot not None, idxs, out):
         out_ptr = <uint32_t*>out_view.buf
         workers = take_workers(1)
         with nogil:
-            batch.sizes_since_ns = monotonic_ns() - SIZE_TRUST_NS
+            begin(&batch, 0)
             for i in range(batch.n):
                 if look_up(&batch, workers[0], i):
                     break
@@ -595,13 +719,122 @@ def lengths(Snapshot snapshot not None, idxs, out):
         release(&views)
 
 
+cdef struct Findings:
+    int32_t* faults
+    int64_t* details
+    uint8_t* checked
+
+
+cdef int examine(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
+    """Read record `i` of the batch and check everything that can be; 0 or a fault."""
+    cdef const uint8_t* stored = NULL
+    cdef uint32_t found
+    cdef int fault = look_up(batch, worker, i)
+    if fault:
+        return fault
+    if batch.sums != NULL:
+        fault = look_up_sum(batch, worker, i)
+        if fault:
+            return fault
+    fault = find_stored(batch.chunks[worker.entry.chunk_id], worker, i, &stored)
+    if fault:
+        return fault
+    # Of a record without a sum too: that its bytes can be read is worth knowing.
+    found = checksum_of(stored, worker.entry.phys_length)
+    if worker.sum.tag != 0 and compare(worker, i, found):
+        return SUM
+    if worker.entry.codec == CODEC_RAW:
+        return 0
+    if grow(&worker.original, max(<int64_t>worker.entry.logic_length, 1)) != 0:
+        return stop(worker, i, MEMORY, worker.entry.logic_length)
+    return decompress(batch, worker, i, stored, worker.original.base)
+
+
+cdef void inspect_one(const Batch* batch, Worker* worker, int64_t i, const Findings* findings) noexcept nogil:
+    worker.fault = 0
+    worker.detail = 0
+    worker.sum.tag = 0
+    findings.faults[i] = examine(batch, worker, i)
+    findings.details[i] = worker.detail
+    findings.checked[i] = worker.sum.tag != 0
+
+
+def inspect(Snapshot snapshot not None, idxs, faults, details, checked, int threads):
+    """Read every record as `gather` does, decompress it, keep nothing of it, and go on where one is damaged.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    idxs : buffer of int64 or uint64, shape (n,)
+    faults : writable buffer of int32, shape (n,)
+        Receives 0 where a record is good, else the fault.
+    details : writable buffer of int64, shape (n,)
+        Receives what a fault's tuple has last.
+    checked : writable buffer of uint8, shape (n,)
+        Receives 1 where there was a sum to compare.
+    threads : int
+        The most threads to use, at least 1.
+
+    Returns
+    -------
+    None or tuple
+        None, or a fault that is none of a record (`GATE_CLOSED`, `OVERLAP`): then nothing was done.
+    """
+    cdef Batch batch
+    cdef Findings findings
+    cdef Views views
+    cdef Py_buffer* idxs_view
+    cdef Py_buffer* faults_view
+    cdef Py_buffer* details_view
+    cdef Py_buffer* checked_view
+    cdef Worker** workers = NULL
+    cdef int n_threads = 0
+    cdef int64_t share
+    cdef int64_t i
+    if snapshot.gate.closed:
+        return (GATE_CLOSED,)
+    views.n = 0
+    snapshot.gate.active += 1
+    try:
+        idxs_view = take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+        faults_view = take(&views, faults, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+        details_view = take(&views, details, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+        checked_view = take(&views, checked, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+        bind(&batch, snapshot, idxs_view)
+        if faults_view.len != batch.n * 4 or details_view.len != batch.n * 8 or checked_view.len != batch.n:
+            raise ValueError("faults, details and checked must have one item for each index")
+        if overlap(faults_view, idxs_view) or overlap(details_view, idxs_view) or overlap(checked_view, idxs_view):
+            return (OVERLAP,)
+        findings.faults = <int32_t*>faults_view.buf
+        findings.details = <int64_t*>details_view.buf
+        findings.checked = <uint8_t*>checked_view.buf
+        # How long the records are is not known yet; a page each is a fair guess.
+        n_threads = team_size(threads, batch.n * PAGE, batch.n)
+        workers = take_workers(n_threads)
+        share = max(1, min(<int64_t>MAX_SHARE, batch.n // (4 * n_threads)))
+        with nogil:
+            begin(&batch, batch.n * PAGE)
+            if n_threads == 1:
+                for i in range(batch.n):
+                    inspect_one(&batch, workers[0], i, &findings)
+            else:
+                for i in prange(batch.n, schedule="dynamic", chunksize=share, num_threads=n_threads):
+                    inspect_one(&batch, workers[threadid()], i, &findings)
+        return None
+    finally:
+        snapshot.gate.active -= 1
+        if workers != NULL:
+            give_back(workers, n_threads)
+        release(&views)
+
+
 def fault_numbers():
     """Return the numbers of faults by name, as this module was compiled with them."""
     return {
         "INDEX": INDEX, "TABLE_CUT": TABLE_CUT, "CHUNK": CHUNK, "CODEC": CODEC, "LENGTHS": LENGTHS,
         "OUTSIDE_FILE": OUTSIDE_FILE, "RECORD_SIZE": RECORD_SIZE, "DESTINATION": DESTINATION, "FRAME_SIZE": FRAME_SIZE,
         "FRAME": FRAME, "DICTIONARY": DICTIONARY, "IO": IO, "MEMORY": MEMORY, "GATE_CLOSED": GATE_CLOSED,
-        "OVERLAP": OVERLAP,
+        "OVERLAP": OVERLAP, "SUM": SUM,
     }
 
 

@@ -21,6 +21,11 @@ cdef packed struct RecordLoc:
     uint8_t reserved
 
 
+cdef packed struct RecordSum:   # beside the format, in sums.zr
+    uint32_t tag                # of the table entry; 0: this record has no sum
+    uint32_t checksum           # of the stored bytes
+
+
 cdef enum:
     CODEC_RAW = 0
     CODEC_ZSTD = 1
@@ -28,6 +33,8 @@ cdef enum:
 
     HEADER_BYTES = 16
     RECORD_BYTES = 16
+    SUMS_HEADER_BYTES = 32
+    SUM_BYTES = 8
 
     # A frame may promise at most this many bytes for each stored one, plus a fixed allowance. zstd itself stays far
     # below; an entry above it is forged, and is refused before anything is allocated for it.

@@ -4,13 +4,13 @@ from libc.stdint cimport int64_t, uint8_t
 cdef struct MapSlot:
     const uint8_t* base         # first mapped byte; NULL: read through the descriptor instead
     int fd
-    int64_t size                # bytes in the file when it was last looked at
+    int64_t capacity            # bytes of the file that may be used, however long it is
+    int64_t size                # how many of them the file had when it was last looked at
     int64_t looked_ns           # when that was, on the monotonic clock
 
 
 cdef class FileMap:
     cdef MapSlot slot
-    cdef size_t capacity
     cdef object path
 
 

@@ -30,16 +30,21 @@ cdef int64_t monotonic_ns() noexcept nogil:
     return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
 
 
-cdef int64_t file_size(MapSlot* slot, int64_t since_ns) noexcept nogil:
-    """Return the file's size, asking the system again if the last answer is older than `since_ns`; -1: it refused."""
+cdef int64_t look(MapSlot* slot) noexcept nogil:
+    """Ask the system for the file's size, and note how much of it can be used; -1: it refused."""
     cdef struct_stat info
-    cdef int64_t now
-    if LX_LOAD(&slot.looked_ns) < since_ns:
-        now = monotonic_ns()
-        if fstat(slot.fd, &info) != 0:
-            return -1
-        LX_STORE(&slot.size, <int64_t>info.st_size)
-        LX_STORE(&slot.looked_ns, now)
+    cdef int64_t now = monotonic_ns()
+    if fstat(slot.fd, &info) != 0:
+        return -1
+    LX_STORE(&slot.size, min(<int64_t>info.st_size, slot.capacity))
+    LX_STORE(&slot.looked_ns, now)
+    return info.st_size
+
+
+cdef int64_t file_size(MapSlot* slot, int64_t since_ns) noexcept nogil:
+    """Return how much of the file can be used, looking again if that was last done before `since_ns`; -1: refused."""
+    if LX_LOAD(&slot.looked_ns) < since_ns and look(slot) < 0:
+        return -1
     return LX_LOAD(&slot.size)
 
 
@@ -69,7 +74,7 @@ cdef class FileMap:
     ----------
     path : str or os.PathLike
     capacity : int
-        Bytes of address space to map; a file longer than this is not seen beyond it.
+        Bytes of the file to use, and of address space to map; a longer file is not seen beyond it.
     mapped : bool
         False: no map; the core reads through the descriptor, and the object exports no buffer.
 
@@ -83,12 +88,12 @@ cdef class FileMap:
     Safe to share between threads. A forked child has the same map.
     """
 
-    def __cinit__(self, path, size_t capacity, bint mapped=True):
+    def __cinit__(self, path, int64_t capacity, bint mapped=True):
         cdef void* address
         self.slot.fd = -1
         self.slot.base = NULL
         self.path = os.fspath(path)
-        self.capacity = capacity
+        self.slot.capacity = capacity
         # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
         self.slot.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(self.slot.fd).st_mode):
@@ -102,7 +107,7 @@ cdef class FileMap:
 
     def __dealloc__(self):
         if self.slot.base != NULL:
-            munmap(<void*>self.slot.base, self.capacity)
+            munmap(<void*>self.slot.base, self.slot.capacity)
         if self.slot.fd >= 0:
             close(self.slot.fd)
 
@@ -114,7 +119,7 @@ cdef class FileMap:
         OSError
             The system gives none.
         """
-        cdef int64_t n_bytes = file_size(&self.slot, monotonic_ns() + 1)
+        cdef int64_t n_bytes = look(&self.slot)
         if n_bytes < 0:
             raise OSError(errno, os.strerror(errno), self.path)
         return n_bytes
@@ -149,7 +154,7 @@ cdef class FileMap:
             raise BufferError(f"the map of {self.path} is read-only")
         if self.slot.base == NULL:
             raise BufferError(f"{self.path} is not mapped")
-        PyBuffer_FillInfo(view, self, <void*>self.slot.base, min(<int64_t>self.capacity, self.size()), 1, flags)
+        PyBuffer_FillInfo(view, self, <void*>self.slot.base, min(self.slot.capacity, self.size()), 1, flags)
 
     def __releasebuffer__(self, Py_buffer* view):
         pass

@@ -11,6 +11,7 @@ cdef class DecompressionDictionary:
 cdef class Gate:
     cdef readonly Py_ssize_t active
     cdef readonly bint closed
+    cdef public object hold
 
 
 cdef class Snapshot:
@@ -20,6 +21,8 @@ cdef class Snapshot:
     cdef readonly DecompressionDictionary dictionary
     cdef readonly Gate gate
     cdef readonly int64_t max_record_bytes
+    cdef readonly FileMap sums
     cdef MapSlot* table_slot
+    cdef MapSlot* sums_slot         # NULL: nothing is verified
     cdef MapSlot** chunk_slots
     cdef uint32_t n_chunks

@@ -1,4 +1,4 @@
-from typing import final
+from typing import Any, final
 
 from loaderx._core.maps import FileMap
 
@@ -10,6 +10,7 @@ class DecompressionDictionary:
 class Gate:
     active: int
     closed: bool
+    hold: Any
     def __new__(cls) -> Gate: ...
     def close(self) -> None: ...
     def forget(self) -> None: ...
@@ -22,6 +23,7 @@ class Snapshot:
     dictionary: DecompressionDictionary | None
     gate: Gate
     max_record_bytes: int
+    sums: FileMap | None
     def __new__(
         cls,
         table: FileMap,
@@ -30,4 +32,5 @@ class Snapshot:
         dictionary: DecompressionDictionary | None,
         gate: Gate,
         max_record_bytes: int,
+        sums: FileMap | None = None,
     ) -> Snapshot: ...

@@ -34,7 +34,8 @@ cdef class DecompressionDictionary:
 cdef class Gate:
     """Counts the calls that read through the snapshots of one handle, so that a change can wait until there are none.
 
-    Its fields are read and written with the GIL held only.
+    Its fields are read and written with the GIL held only. `hold` is whatever has to live as long as a call reads: a
+    call keeps its snapshot alive, and that its gate.
     """
 
     def close(self):
@@ -63,10 +64,13 @@ cdef class Snapshot:
     gate : Gate
     max_record_bytes : int
         The largest record the store's version may hold; an entry above it is damaged.
+    sums : FileMap or None
+        `sums.zr`: whatever is read is compared with what it says of it. None: nothing is.
     """
 
     def __cinit__(self, FileMap table not None, tuple chunks not None, int64_t length,
-                  DecompressionDictionary dictionary, Gate gate not None, int64_t max_record_bytes):
+                  DecompressionDictionary dictionary, Gate gate not None, int64_t max_record_bytes,
+                  FileMap sums=None):
         cdef FileMap chunk
         cdef Py_ssize_t i
         self.table = table
@@ -76,6 +80,8 @@ cdef class Snapshot:
         self.dictionary = dictionary
         self.gate = gate
         self.max_record_bytes = max_record_bytes
+        self.sums = sums
+        self.sums_slot = &sums.slot if sums is not None else NULL
         self.n_chunks = <uint32_t>len(chunks)
         self.chunk_slots = <MapSlot**>malloc(max(self.n_chunks, 1) * sizeof(MapSlot*))
         if self.chunk_slots == NULL:

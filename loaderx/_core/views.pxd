@@ -6,7 +6,7 @@ from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
 
 cdef struct Views:
     int n
-    Py_buffer view[6]
+    Py_buffer view[8]
 
 
 cdef inline Py_buffer* take(Views* views, object source, int flags) except NULL:

@@ -22,6 +22,8 @@ class OpenDataset:
     threads : int
     max_batch_bytes : int, optional
     io : {"mmap", "pread"}
+    timeout_s : float
+    verify : bool
 
     Attributes
     ----------
@@ -41,6 +43,8 @@ class OpenDataset:
         threads: int = 0,
         max_batch_bytes: int | None = None,
         io: Literal["mmap", "pread"] = "mmap",
+        timeout_s: float = 10.0,
+        verify: bool = False,
     ) -> None:
         self.path = check_path(path)
         schema = read_schema(self.path)
@@ -52,7 +56,7 @@ class OpenDataset:
         self._item_bytes = schema.item_bytes
         self._max_batch_bytes = check_max_batch_bytes(max_batch_bytes)
         self._take_shape(schema)
-        self._store = Zrecord(path, mode="r", threads=threads, io=io)
+        self._store = Zrecord(path, mode="r", threads=threads, io=io, timeout_s=timeout_s, verify=verify)
 
     def _take_shape(self, schema: Schema) -> None:
         raise NotImplementedError
@@ -78,10 +82,30 @@ class OpenDataset:
     ) -> None:
         self.close()
 
+    def refresh(self) -> int:
+        """See what was appended since the dataset was opened or last refreshed, and return the number of records.
+
+        Raises
+        ------
+        ClosedError, CorruptRecordError, StoreIOError, StoreLockedError
+
+        Notes
+        -----
+        Reads that run are not disturbed. A record is there whole or not at all.
+        """
+        return self._store.refresh()
+
     def close(self) -> None:
         """Let go of the store. Reads that run finish; every later one raises `ClosedError`."""
         self._store.close()
 
 
 def _reopen(cls: type[Any], store: Zrecord, max_batch_bytes: int) -> Any:
-    return cls(store.path, threads=store.threads, max_batch_bytes=max_batch_bytes, io=store.io)
+    return cls(
+        store.path,
+        threads=store.threads,
+        max_batch_bytes=max_batch_bytes,
+        io=store.io,
+        timeout_s=store.timeout_s,
+        verify=store.verify,
+    )

@@ -30,7 +30,10 @@ class RaggedDataset(OpenDataset):
     max_batch_bytes : int, optional
         Refuse a batch above this size before any memory is taken for it; None: this machine's memory.
     io : {"mmap", "pread"}
+    timeout_s : float
         As in `Zrecord`.
+    verify : bool
+        Compare the stored bytes of every record that is read with its checksum, where it has one.
 
     Attributes
     ----------

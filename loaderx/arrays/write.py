@@ -20,8 +20,8 @@ from loaderx.store.append import Append
 from loaderx.store.buffers import as_source
 from loaderx.store.format import DICTIONARY, META, SCHEMA
 from loaderx.store.options import Codec, check_codec, check_count, check_level, check_path, check_threads
-from loaderx.store.staging import Staging
-from loaderx.store.zrecord import Zrecord
+from loaderx.store.staging import Staging, take_back_moves
+from loaderx.store.zrecord import StagedZrecord, Zrecord
 
 _CHUNK_BYTES = 64 << 20
 # zstd advises a dictionary of a hundredth of its samples, and its own default is this much at most.
@@ -279,16 +279,18 @@ class _Writer:
         """
         if not self._overwrite and _dataset_exists(self._target):
             _check_same(self._target, read_schema(self._target), self._schema)
-            self._fill(self._target, add, samples, n_bytes, report)
+            self._fill(Zrecord, self._target, add, samples, n_bytes, report)
             return
         with Staging(self._target, replace=self._overwrite) as staging:
-            self._fill(staging.path, add, samples, n_bytes, report)
+            self._fill(StagedZrecord, staging.path, add, samples, n_bytes, report)
             write_schema(staging.path, self._schema)
             staging.install()
 
-    def _fill(self, path: Path, add: Any, samples: Any, n_bytes: int | None, report: Any) -> None:
+    def _fill(
+        self, kind: type[Zrecord], path: Path, add: Any, samples: Any, n_bytes: int | None, report: Any
+    ) -> None:
         codec = self._schema.codec
-        with Zrecord(path, codec, level=self._level, threads=self._threads) as store:
+        with kind(path, codec, level=self._level, threads=self._threads) as store:
             trains = codec == "zstd_dict" and not store.has_dict()
             try:
                 if trains:
@@ -359,6 +361,7 @@ def _add_var(append: Append, buffer: bytearray, lens: list[int]) -> int:
 
 def _dataset_exists(target: Path) -> bool:
     with files.errors_named(target, "look for a dataset there"):
+        take_back_moves(Path(os.path.realpath(target)))
         has_schema, has_store = (target / SCHEMA).exists(), (target / META).exists()
     if has_schema != has_store:
         there, missing = (SCHEMA, META) if has_schema else (META, SCHEMA)

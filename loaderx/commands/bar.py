@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 #: Called with (bytes done, total bytes or None); False for no bar. What `loaderx.write_dataset` takes.
 Tick = Callable[[int, int | None], None]
@@ -51,3 +51,31 @@ def byte_bar(title: str, total_bytes: int, *, shown: bool) -> Iterator[Tick]:
             bar.update(done_bytes - bar.n)
 
         yield tick
+
+
+@contextmanager
+def late_bar(title: str, *, shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar from the first report of progress on, which says how many bytes there are.
+
+    Parameters
+    ----------
+    title : str
+        What is going on, in front of the bar.
+    shown : bool
+        False for no bar at all.
+
+    Yields
+    ------
+    callable
+        To be called with (bytes done, total).
+    """
+    with ExitStack() as opened:
+        tick: Tick | None = None
+
+        def progress(done_bytes: int, total_bytes: int) -> None:
+            nonlocal tick
+            if tick is None:
+                tick = opened.enter_context(byte_bar(title, total_bytes, shown=shown))
+            tick(done_bytes, total_bytes)
+
+        yield progress

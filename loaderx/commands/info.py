@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from loaderx import NotAStoreError, Zrecord
+from loaderx import Zrecord
 from loaderx.arrays.schema import read_schema
-from loaderx.commands.paths import find_stores, parse_path
-from loaderx.commands.program import DONE, CommandError, listed
+from loaderx.commands.paths import parse_path, stores_inside_named
+from loaderx.commands.program import DONE
 from loaderx.commands.sizes import count, format_bytes, format_ratio, ratio
 
 DESCRIPTION = """\
@@ -30,13 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the facts about a store."""
-    try:
+    with stores_inside_named(options.path):
         facts = describe_store(options.path)
-    except NotAStoreError as error:
-        inside = find_stores(options.path) if options.path.is_dir() else []
-        if not inside:
-            raise
-        raise CommandError(f"{error}; it holds the stores {listed(inside)}") from error
     print(json.dumps(facts) if options.json else "\n".join(_lines(facts)))
     return DONE
 

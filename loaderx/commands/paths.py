@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+from loaderx.commands.program import CommandError, listed
+from loaderx.errors import NotAStoreError
 from loaderx.store.format import META
 
 #: What a writer that died left behind: the partial folder it built in, or the store it was about to replace.
@@ -46,3 +50,15 @@ def is_leftover(name: str) -> bool:
 def find_stores(folder: Path) -> list[str]:
     """List the names of the stores in a folder, sorted; not those of stores that were never finished."""
     return sorted(entry.name for entry in folder.iterdir() if not is_leftover(entry.name) and is_store(entry))
+
+
+@contextlib.contextmanager
+def stores_inside_named(path: Path) -> Iterator[None]:
+    """Where a path turns out to be no store, name the stores in the folder that is there."""
+    try:
+        yield
+    except NotAStoreError as error:
+        inside = find_stores(path) if path.is_dir() else []
+        if not inside:
+            raise
+        raise CommandError(f"{error}; it holds the stores {listed(inside)}") from error

@@ -15,11 +15,12 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
-from loaderx.errors import LoaderxError
+from loaderx.errors import LoaderxError, StoreWarning
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -135,7 +136,7 @@ def guard(prefix: str, action: Callable[[], int]) -> int:
         The exit code.
     """
     try:
-        with _stop_signals() as received:
+        with _stop_signals() as received, _store_warnings_as_lines(prefix):
             try:
                 return _run_and_flush(action)
             except Exception as error:
@@ -169,6 +170,23 @@ def guard(prefix: str, action: Callable[[], int]) -> int:
         traceback.print_exc()
         _complain(prefix, "this is a fault in loaderx; please report it with the lines above")
         return BUG
+
+
+@contextlib.contextmanager
+def _store_warnings_as_lines(prefix: str) -> Iterator[None]:
+    """Show what loaderx warns of as it shows errors: in one line, without a place in the code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", StoreWarning)
+        show = warnings.showwarning
+
+        def as_line(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+            if issubclass(category, StoreWarning):
+                _complain(prefix, f"warning: {message}")
+            else:
+                show(message, category, *place, **options)
+
+        warnings.showwarning = as_line
+        yield
 
 
 def describe_os_error(error: OSError) -> str:

@@ -1,15 +1,14 @@
 """Appending: compress, place, write; then one commit for everything that was added.
 
-The order on disk is data, table entries, tail, and last the length, one aligned write of four bytes. Until that write
-nothing that was there is touched, so an append that fails or is cut off is an append that never was.
+The order on disk is data, sums, table entries, tail, and last the length, one aligned write of four bytes. Until that
+write nothing that was there is touched, so an append that fails or is cut off is an append that never was.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from loaderx._core.checksum import checksums
 from loaderx._core.compress import CompressionDictionary, compress, compress_bound
 from loaderx.errors import (
     ClosedError,
@@ -30,19 +30,17 @@ from loaderx.store import files
 from loaderx.store.buffers import as_indices, as_source
 from loaderx.store.format import (
     CODECS,
-    LENGTH_AT,
     MAX_CHUNKS,
     MAX_RECORD_BYTES,
     MAX_RECORDS,
-    META,
-    META_BYTES,
     RECORD,
-    TAIL_AT,
-    chunk_name,
     entry_at,
 )
+from loaderx.store.header import Header
 from loaderx.store.options import Codec, check_count
-from loaderx.store.snapshot import Header
+from loaderx.store.rows import byte_blocks
+from loaderx.store.session import Session
+from loaderx.store.sums import new_slots, sums_bytes
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -60,39 +58,33 @@ class Appender:
     Parameters
     ----------
     store : pathlib.Path
-    header : Header
-        As it is in the file now. The caller keeps every other change away until the end.
+        Named in errors.
+    session : Session
     threads : int
         The most threads to compress with.
     chunk_bytes : int
-        Where a chunk ends.
-
-    Notes
-    -----
-    Not for several threads at once.
+        Where a chunk ends: a record goes to the next one when it would end there or beyond.
     """
 
-    def __init__(self, store: Path, header: Header, threads: int, chunk_bytes: int) -> None:
+    def __init__(self, store: Path, session: Session, threads: int, chunk_bytes: int) -> None:
         self._store = store
-        self._old = header
-        self._tail_chunk = header.tail_chunk
-        self._tail_offset = header.tail_offset
-        self._length = header.length
+        self._session = session
+        self._files = session.files
+        self._old = session.begin()
+        self._tail_chunk, self._tail_offset = self._old.tail
+        self._length = self._old.length
         self._threads = threads
         self._chunk_bytes = chunk_bytes
-        self._created: list[Path] = []
+        self._created: list[int] = []
         self._scratch = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
         self._executor: ThreadPoolExecutor | None = None
         self._dirty = False
         self._whole = True
         self._committed = False
         self._process = os.getpid()
-        self._open = contextlib.ExitStack()
         with files.errors_named(store, "open it for writing"):
-            self._meta = self._open.enter_context(files.opened(files.open_for_change(store / META)))
-            chunk = files.open_for_change(store / chunk_name(header.tail_chunk))
-            self._old_chunk = self._chunk = self._open.enter_context(files.opened(chunk))
-            self._old_chunk_bytes = os.fstat(chunk).st_size
+            self._chunk = self._files.chunk(self._old.tail_chunk)
+            self._old_chunk_bytes = os.fstat(self._chunk).st_size
 
     def __enter__(self) -> Appender:
         return self
@@ -100,15 +92,13 @@ class Appender:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if os.getpid() != self._process:
-                return  # a forked child leaves the block: what was added is its parent's
-            if self._executor is not None:
-                self._executor.shutdown()  # waits: nothing is taken back while it is being written
-            if not self._committed:
-                self.abort()
-        finally:
-            self._open.close()
+        if os.getpid() != self._process:
+            return  # a forked child leaves the block: what was added is its parent's
+        if self._executor is not None:
+            self._executor.shutdown()  # waits: nothing is taken back while it is being written
+        if not self._committed:
+            self.abort()
+        self._files.close_chunks(0, keep=self._tail_chunk)
 
     @property
     def n_added(self) -> int:
@@ -148,25 +138,35 @@ class Appender:
         self._whole = False
         stored_as_they_lie = codec == "raw" and np.array_equal(starts[1:], starts[:-1] + lens[:-1])
         writing: Future[None] | None = None
-        for number, (first, last) in enumerate(_blocks(lens)):
+        for number, (first, last) in enumerate(byte_blocks(lens, _BLOCK_BYTES)):
             block_starts, block_lens = starts[first:last], lens[first:last]
             entries = np.zeros(last - first, RECORD)
+            sums = np.empty(last - first, np.uint32)
             entries["logic_length"] = block_lens
             if stored_as_they_lie:
                 begin, end = int(block_starts[0]), int(block_starts[-1]) + int(block_lens[-1])
                 entries["phys_length"] = block_lens
-                self._write(source[begin:end], entries)
-                continue
-            stored = self._compress(
-                source, block_starts, block_lens, entries, CODECS[codec], level, dictionary, number % 2
-            )
+                stored = source[begin:end]
+                checksums(stored, block_starts - begin, block_lens, sums, self._threads)
+            else:
+                stored = self._compress(
+                    source,
+                    block_starts,
+                    block_lens,
+                    entries,
+                    sums,
+                    CODECS[codec],
+                    level,
+                    dictionary,
+                    number % 2,
+                )
             # One block is written while the next is compressed: two blocks of scratch, and no core waits for the disk.
             if writing is not None:
                 writing.result()
             if last == len(lens):
-                self._write(stored, entries)
+                self._write(stored, entries, sums)
             else:
-                writing = self._writer().submit(self._write, stored, entries)
+                writing = self._writer().submit(self._write, stored, entries, sums)
         self._whole = True
 
     def check_room(self, n: int) -> None:
@@ -191,8 +191,7 @@ class Appender:
             )
         if self.n_added:
             with files.errors_named(self._store, "commit the new records", "the store is as it was before"):
-                files.write_at(self._meta, struct.pack("<HI", self._tail_chunk, self._tail_offset), TAIL_AT)
-                files.write_at(self._meta, struct.pack("<I", self._length), LENGTH_AT)
+                self._session.commit(Header(self._tail_chunk, self._tail_offset, self._length))
         self._committed = True
         return self._old.length
 
@@ -208,19 +207,17 @@ class Appender:
         old = self._old
         with contextlib.suppress(OSError):
             # What is in the file counts, not how far `commit` came: a signal may have come behind any write. First the
-            # length, then the tail, and only then the data, for a header must not name what is gone; where one fails,
-            # the rest stays.
-            tail_chunk, tail_offset, length = struct.unpack("<HII", os.pread(self._meta, 10, TAIL_AT))
-            if length != old.length:
-                files.write_at(self._meta, struct.pack("<I", old.length), LENGTH_AT)
-            if (tail_chunk, tail_offset) != (old.tail_chunk, old.tail_offset):
-                files.write_at(self._meta, struct.pack("<HI", old.tail_chunk, old.tail_offset), TAIL_AT)
+            # header, and only then the data, for a header must not name what is gone; where one fails, the rest stays.
+            self._session.take_back(old)
             if self._dirty:
                 # To the tail and back, so that the blocks are freed also where the file was longer than its records.
-                files.set_size(self._old_chunk, min(old.tail_offset, self._old_chunk_bytes))
-                files.set_size(self._old_chunk, self._old_chunk_bytes)
-            for path in self._created:
-                files.unlink(path)
+                chunk = self._files.chunk(old.tail_chunk)
+                files.set_size(chunk, min(old.tail_offset, self._old_chunk_bytes))
+                files.set_size(chunk, self._old_chunk_bytes)
+            for chunk in self._created:
+                self._files.remove_chunk(chunk)
+            self._session.take_back_sums()
+        self._tail_chunk = old.tail_chunk
 
     def _full(self, requested: int, limit: str) -> None:
         raise StoreFullError(
@@ -238,19 +235,20 @@ class Appender:
         starts: npt.NDArray[np.int64],
         lens: npt.NDArray[np.uint32],
         entries: npt.NDArray[np.void],
+        sums: npt.NDArray[np.uint32],
         codec: int,
         level: int,
         dictionary: CompressionDictionary | None,
         which_scratch: int,
     ) -> memoryview:
-        """Return a block's stored bytes, and note in the entries how each record is stored."""
+        """Return a block's stored bytes, and note how each record is stored, and its checksum."""
         phys, codecs = np.empty(len(lens), np.uint32), np.empty(len(lens), np.uint8)
         needed = compress_bound(lens)
         if len(self._scratch[which_scratch]) < needed:
             self._scratch[which_scratch] = np.empty(needed, np.uint8)
         scratch = self._scratch[which_scratch]
         n_bytes = compress(
-            source, starts, lens, scratch, phys, codecs, codec, level, dictionary, self._threads
+            source, starts, lens, scratch, phys, codecs, codec, level, dictionary, self._threads, sums
         )
         entries["phys_length"] = phys
         entries["codec"] = codecs
@@ -263,10 +261,11 @@ class Appender:
             self._executor = ThreadPoolExecutor(1, "loaderx-append")
         return self._executor
 
-    def _write(self, stored: memoryview, entries: npt.NDArray[np.void]) -> None:
-        """Write a block behind the tail, chunk by chunk, then its table entries."""
+    def _write(self, stored: memoryview, entries: npt.NDArray[np.void], sums: npt.NDArray[np.uint32]) -> None:
+        """Write a block behind the tail, chunk by chunk, then its sums, then its table entries."""
         phys = entries["phys_length"].astype(np.int64)
         assert len(stored) == phys.sum(), "the entries do not describe these bytes"
+        assert self._files.sums is not None, "the session has begun"
         self._dirty = True  # from before the first write on, for one that fails may have written a part
         first = 0
         first_byte = 0
@@ -285,32 +284,18 @@ class Appender:
                 self._tail_offset += n_bytes
                 first += fitting
                 first_byte += n_bytes
-            if self._length == self._old.length and os.fstat(self._meta).st_size < META_BYTES:
-                files.set_size(self._meta, META_BYTES)
-            files.write_at(self._meta, entries.view(np.uint8).data, entry_at(self._length))
+            slots = new_slots(entries, sums)
+            files.write_at(self._files.sums, slots.view(np.uint8).data, sums_bytes(self._length))
+            files.write_at(self._files.meta, entries.view(np.uint8).data, entry_at(self._length))
         self._length += len(phys)
 
     def _begin_chunk(self, requested: int) -> None:
         if self._tail_chunk + 1 >= MAX_CHUNKS:
             self._full(requested, f"{MAX_CHUNKS} chunks")
-        path = self._store / chunk_name(self._tail_chunk + 1)
-        if path.exists():
-            files.unlink(path)  # left behind by an append that was killed: no record is in it
-        self._chunk = self._open.enter_context(files.opened(files.create(path)))
-        self._created.append(path)
+        self._chunk = self._files.create_chunk(self._tail_chunk + 1)
+        self._created.append(self._tail_chunk + 1)
         self._tail_chunk += 1
         self._tail_offset = 0
-
-
-def _blocks(lens: npt.NDArray[np.uint32]) -> Iterator[tuple[int, int]]:
-    """Iterate over stretches of records of about `_BLOCK_BYTES`: first, and one behind the last."""
-    ends = np.cumsum(lens, dtype=np.int64)
-    first = 0
-    while first < len(lens):
-        done = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, done + _BLOCK_BYTES, side="right")))
-        yield first, last
-        first = last
 
 
 class Append:

@@ -1,30 +1,35 @@
 """Compacting: move the live records together, in place, and give the rest of the space back.
 
 Records are moved in the order in which they lie, so that none moves to a higher place and none is written over before
-it was read. After each block the table entries of its records follow.
+it was read. A block of them goes into the journal, then to its new place, and then its table entries follow: whatever
+stops that, the block is finished from the journal. Between two blocks the store is whole, so compacting again goes on
+where it stopped. Source of the scheme: write-ahead (redo) logging, here of one block at a time.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import struct
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from loaderx._core.maps import FileMap
 from loaderx.errors import CorruptRecordError
-from loaderx.store import files
-from loaderx.store.format import META, RECORD, TAIL_AT, chunk_name, chunk_number
-from loaderx.store.snapshot import Header
-from loaderx.store.table import table_blocks, write_entries
+from loaderx.store import files, journal
+from loaderx.store.format import chunk_name, chunk_number
+from loaderx.store.header import Header, write_tail
+from loaderx.store.rows import byte_blocks
+from loaderx.store.session import Session
+from loaderx.store.sums import moved_slots, pack_mark, read_slots
+from loaderx.store.table import read_table, stretches
 
-# Stored bytes moved at a time.
+# The most that is moved at a time: it is in memory, and in the journal.
 _BLOCK_BYTES = 64 << 20
+_LEAST_BLOCK_BYTES = 64 << 10
+_BLOCK_RECORDS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,39 +102,105 @@ def plan_compact(store: Path, entries: npt.NDArray[np.void], n_chunks: int, chun
     )
 
 
-def compact(store: Path, table: FileMap, header: Header, chunk_bytes: int) -> None:
-    """Compact a store. The caller has made sure that nobody reads and nobody else writes.
+def compact(
+    store: Path, session: Session, chunk_bytes: int, progress: Callable[[int, int], None] | None
+) -> None:
+    """Compact a store. The caller holds it alone.
 
     Parameters
     ----------
     store : pathlib.Path
-    table : FileMap
-    header : Header
-        As it is in the file now.
+        Named in errors.
+    session : Session
     chunk_bytes : int
+    progress : callable or None
+        Called as ``progress(done_bytes, total_bytes)`` after each block.
     """
-    blocks = [block for _, block in table_blocks(store, table, header.length)]
-    table_entries = np.concatenate(blocks) if blocks else np.empty(0, RECORD)
-    plan = plan_compact(store, table_entries, header.tail_chunk + 1, chunk_bytes)
-    with (
-        files.errors_named(store, "compact it", "compact it again once the reason is mended"),
-        contextlib.ExitStack() as open_files,
+    header = session.settle()
+    plan = plan_compact(
+        store, read_table(store, session.files.table, header.length), header.tail_chunk + 1, chunk_bytes
+    )
+    with files.errors_named(
+        store, "compact it", "every record is there; compact again once the reason is mended"
     ):
-        meta = open_files.enter_context(files.opened(files.open_for_change(store / META)))
-        chunks = [
-            open_files.enter_context(files.opened(files.open_for_change(store / chunk_name(chunk))))
-            for chunk in range(header.tail_chunk + 1)
-        ]
-        for begin, end in _blocks(plan):
-            _move(store, plan, begin, end, chunks, meta)
-        files.write_at(meta, struct.pack("<HI", plan.tail_chunk, plan.tail_offset), TAIL_AT)
-        for chunk, used in enumerate(plan.used_bytes):
-            files.set_size(chunks[chunk], used)
-        for name in os.listdir(store):
-            if (
-                chunk_number(name) or 0
-            ) > plan.tail_chunk:  # also what a killed append or an earlier compaction left
-                files.unlink(store / name)
+        _move_all(store, session, plan, header, progress)
+        _give_back(store, session, plan, header)
+
+
+def _move_all(
+    store: Path, session: Session, plan: Plan, header: Header, progress: Callable[[int, int], None] | None
+) -> None:
+    entries = plan.entries
+    moving = np.flatnonzero((plan.chunks != entries["chunk_id"]) | (plan.offsets != entries["offset"]))
+    if len(moving) == 0:
+        return
+    sizes = entries["phys_length"][moving].astype(np.int64)
+    total, done = int(sizes.sum()), 0
+    with journal.Keeper(store) as keeper:
+        for begin, end in byte_blocks(sizes, _block_bytes(store), _BLOCK_RECORDS):
+            change = _change(store, session, plan, header, moving[begin:end])
+            keeper.stage(change)
+            try:
+                journal.carry_out(session.files, change, header)
+            except BaseException:
+                # Forward once more: a signal, or one refusal, leaves nothing half-moved.
+                try:
+                    journal.carry_out(session.files, change, header)
+                except OSError as error:
+                    raise keeper.leave("compact it", error) from error
+                raise
+            done += len(change.data)
+            if progress is not None:
+                progress(done, total)
+
+
+def _give_back(store: Path, session: Session, plan: Plan, header: Header) -> None:
+    """Set the tail behind the last record, and free what is behind it."""
+    tail = Header(plan.tail_chunk, plan.tail_offset, header.length)
+    if tail != header:
+        if session.files.sums is not None:
+            files.write_at(session.files.sums, pack_mark(tail), 0)
+        write_tail(session.files.meta, header, tail)
+        session.files.sync_rows()
+    for chunk, used in enumerate(plan.used_bytes):
+        files.set_size(session.files.chunk(chunk), used)
+    session.files.sync_chunks()
+    session.files.close_chunks(0)
+    beyond = [name for name in os.listdir(store) if (chunk_number(name) or 0) > plan.tail_chunk]
+    for name in beyond:  # also what a killed append or an earlier compaction left
+        files.unlink(store / name)
+    if beyond:
+        files.sync_directory(store)
+
+
+def _block_bytes(store: Path) -> int:
+    """Return how many bytes to move at once: less where the disk has no room for them in the journal."""
+    free = shutil.disk_usage(store).free
+    return max(_LEAST_BLOCK_BYTES, min(_BLOCK_BYTES, free // 2))
+
+
+def _change(
+    store: Path, session: Session, plan: Plan, header: Header, block: npt.NDArray[np.int64]
+) -> journal.Journal:
+    """Return the move of a block of records, their bytes included."""
+    rows = np.zeros(len(block), journal.ROW)
+    rows["index"] = plan.records[block]
+    rows["old"] = rows["new"] = plan.entries[block]
+    rows["new"]["chunk_id"] = plan.chunks[block]
+    rows["new"]["offset"] = plan.offsets[block]
+    sums = session.sums()
+    if sums is not None:
+        by_index = np.argsort(rows["index"])
+        rows["old_sum"][by_index] = read_slots(sums, rows["index"][by_index])
+        rows["new_sum"] = moved_slots(rows["old_sum"], rows["old"], rows["new"])
+    data = files.read_pieces(session.files.chunk, stretches(rows["old"]))
+    if len(data) != int(rows["old"]["phys_length"].sum(dtype=np.int64)):
+        raise CorruptRecordError(
+            f"{store}: cannot compact: a chunk file ends before the records {rows['index'].min()} to "
+            f"{rows['index'].max()} do. Restore it from a copy",
+            store=store,
+        )
+    return journal.Journal(header, header, rows, memoryview(data))
 
 
 def _refuse(
@@ -144,56 +215,3 @@ def _refuse(
         chunk=chunk,
         byte_offset=offset,
     )
-
-
-def _blocks(plan: Plan) -> Iterator[tuple[int, int]]:
-    """Iterate over stretches of the plan that are moved at once, without the records that already lie right."""
-    entries = plan.entries
-    moves = np.flatnonzero((plan.chunks != entries["chunk_id"]) | (plan.offsets != entries["offset"]))
-    if len(moves) == 0:
-        return
-    begin = int(moves[0])  # everything behind the first gap moves
-    bytes_before = np.cumsum(entries["phys_length"], dtype=np.int64)
-    while begin < len(entries):
-        done = int(bytes_before[begin - 1]) if begin else 0
-        end = max(begin + 1, int(np.searchsorted(bytes_before, done + _BLOCK_BYTES, side="right")))
-        yield begin, end
-        begin = end
-
-
-def _pieces(
-    chunks: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> Iterator[tuple[int, int, int]]:
-    """Iterate over the stretches of records that lie one behind the other: chunk, first byte, number of bytes."""
-    ends = offsets + sizes
-    breaks = np.flatnonzero((chunks[1:] != chunks[:-1]) | (offsets[1:] != ends[:-1])) + 1
-    for begin, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(sizes)], strict=True):
-        yield int(chunks[begin]), int(offsets[begin]), int(ends[end - 1] - offsets[begin])
-
-
-def _move(store: Path, plan: Plan, begin: int, end: int, chunks: list[int], meta: int) -> None:
-    """Move one block: read it whole, write it, and then its table entries; on failure put it back."""
-    old = plan.entries[begin:end]
-    sizes = old["phys_length"].astype(np.int64)
-    old_pieces = list(_pieces(old["chunk_id"].astype(np.int64), old["offset"].astype(np.int64), sizes))
-    new_pieces = list(_pieces(plan.chunks[begin:end], plan.offsets[begin:end], sizes))
-    records = plan.records[begin:end]
-    by_record = np.argsort(records)
-    moved = old.copy()
-    moved["chunk_id"] = plan.chunks[begin:end]
-    moved["offset"] = plan.offsets[begin:end]
-    data = memoryview(files.read_pieces(chunks, old_pieces))
-    if len(data) != int(sizes.sum()):
-        raise CorruptRecordError(
-            f"{store}: cannot compact: a chunk file ends before the records {records.min()} to {records.max()} do. "
-            "Restore it from a copy",
-            store=store,
-        )
-    try:
-        files.write_pieces(chunks, new_pieces, data)
-        write_entries(meta, records[by_record], moved[by_record])
-    except BaseException:
-        with contextlib.suppress(OSError):
-            files.write_pieces(chunks, old_pieces, data)
-            write_entries(meta, records[by_record], old[by_record])
-        raise

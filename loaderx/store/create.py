@@ -8,12 +8,11 @@ from pathlib import Path
 from loaderx.errors import NotAStoreError
 from loaderx.store import files
 from loaderx.store.format import (
-    DICTIONARY,
     HEADER,
     MAGIC,
     META,
     META_BYTES,
-    SCHEMA,
+    OWN_FILES,
     VERSION,
     chunk_name,
     is_store_file,
@@ -49,6 +48,7 @@ def make_empty(store: Path) -> None:
     first_chunk = store / chunk_name(0)
     if not first_chunk.exists():
         os.close(files.create(first_chunk))
+        files.sync_directory(store)  # a store never names a chunk whose own name has not reached the disk
     header = MAGIC + VERSION.to_bytes(2, "little")
     files.write_new(store / META, header.ljust(HEADER.itemsize, b"\0"), META_BYTES)
     files.sync_directory(store)
@@ -60,7 +60,7 @@ def foreign_files(store: Path) -> list[str]:
 
 
 def _is_partial(name: str) -> bool:
-    return any(name.startswith(f".{whole}.partial-") for whole in (META, DICTIONARY, SCHEMA))
+    return any(name.startswith(f".{whole}.partial-") for whole in OWN_FILES)
 
 
 def check_no_foreign_files(store: Path) -> None:
@@ -76,7 +76,10 @@ def check_no_foreign_files(store: Path) -> None:
 
 
 def make_directories(path: Path) -> list[Path]:
-    """Make a directory and those above it that are missing, and return the ones made, the highest first."""
+    """Make a directory and those above it that are missing, and return the ones made, the highest first.
+
+    Their names have reached the disk when it returns.
+    """
     missing: list[Path] = []
     while not path.exists():
         missing.insert(0, path)
@@ -86,6 +89,7 @@ def make_directories(path: Path) -> list[Path]:
         try:
             files.make_directory(directory)
             made.append(directory)
+            files.sync_directory(directory.parent)
         except FileExistsError:  # another process was quicker
             if not directory.is_dir():
                 raise

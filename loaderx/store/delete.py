@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import struct
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from loaderx._core.maps import FileMap
-from loaderx.store import files
-from loaderx.store.format import LENGTH_AT, META
-from loaderx.store.snapshot import Header
-from loaderx.store.table import read_entries, write_entries
+from loaderx.store import files, journal
+from loaderx.store.header import Header
+from loaderx.store.session import Session
+from loaderx.store.sums import read_slots, sums_bytes
+from loaderx.store.table import read_entries
 
 
 def plan_delete(
@@ -49,29 +47,38 @@ def plan_delete(
     return slots, np.array([moved[slot] for slot in slots.tolist()], dtype=np.int64)
 
 
-def delete(store: Path, table: FileMap, header: Header, targets: npt.NDArray[np.int64]) -> None:
-    """Delete records. The caller has made sure that nobody reads and nobody else writes.
+def delete(store: Path, session: Session, targets: npt.NDArray[np.int64]) -> None:
+    """Delete records. The caller holds the store alone.
 
     Parameters
     ----------
     store : pathlib.Path
-    table : FileMap
-    header : Header
-        As it is in the file now.
+        Named in errors.
+    session : Session
     targets : ndarray of int64
         The indices to delete, each once.
     """
+    header = session.settle()
     slots, sources = plan_delete(targets, header.length)
-    with (
-        files.errors_named(store, "delete records", "the store is as it was before"),
-        files.opened(files.open_for_change(store / META)) as meta,
-    ):
-        replaced = read_entries(table, slots)
-        try:
-            write_entries(meta, slots, read_entries(table, sources))
-            files.write_at(meta, struct.pack("<I", header.length - len(targets)), LENGTH_AT)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                write_entries(meta, slots, replaced)
-                files.write_at(meta, struct.pack("<I", header.length), LENGTH_AT)
-            raise
+    rows = np.zeros(len(slots), journal.ROW)
+    rows["index"] = slots
+    with files.errors_named(store, "delete records", "the store is as it was before"):
+        rows["old"] = read_entries(session.files.table, slots)
+        rows["new"] = read_entries(session.files.table, sources)
+        if (sums := session.sums()) is not None:
+            rows["old_sum"] = read_slots(sums, slots)
+            rows["new_sum"] = read_slots(sums, sources)
+        after = Header(*header.tail, header.length - len(targets))
+        change = journal.Journal(header, after, rows, memoryview(b""))
+        with journal.Keeper(store) as keeper:
+            keeper.stage(change)
+            try:
+                journal.carry_out(session.files, change, header)
+            except BaseException:
+                try:
+                    journal.take_back(session.files, change, session.header())
+                except OSError as error:
+                    raise keeper.leave("delete records", error) from error
+                raise
+        if session.files.sums is not None:
+            files.set_size(session.files.sums, sums_bytes(after.length))

@@ -48,6 +48,7 @@ class _Found:
             record=self.index,
             chunk=self.chunk,
             byte_offset=self.byte_offset,
+            problem=problem,
         )
 
 
@@ -152,6 +153,16 @@ def _memory(found: _Found) -> ZrecordError:
     )
 
 
+def _sum(found: _Found) -> ZrecordError:
+    if found.detail == 0:
+        return found.corrupt("its table entry is not the one that was written, by the tag of it in sums.zr")
+    expected, got = found.detail >> 32 & 0xFFFFFFFF, found.detail & 0xFFFFFFFF
+    return found.corrupt(
+        f"its {found.stored_bytes} stored bytes have the checksum {got:08x}, and those that were written "
+        f"{expected:08x}"
+    )
+
+
 _TABLE: dict[Fault, Callable[[_Found], ZrecordError]] = {
     Fault.INDEX: _index,
     Fault.TABLE_CUT: _table_cut,
@@ -166,6 +177,7 @@ _TABLE: dict[Fault, Callable[[_Found], ZrecordError]] = {
     Fault.DICTIONARY: _dictionary,
     Fault.IO: _io,
     Fault.MEMORY: _memory,
+    Fault.SUM: _sum,
 }
 
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 from loaderx.errors import StoreIOError, ZrecordError
+from loaderx.store.flock import try_lock
 
 #: Bytes to write. (`collections.abc.Buffer` is newer than the oldest Python served.)
 Bytes: TypeAlias = bytes | bytearray | memoryview
@@ -147,7 +148,7 @@ def write_new(path: Path, data: Bytes, n_bytes: int | None = None) -> None:
     n_bytes : int or None
         Size of the file when it is larger than `data`: the rest is a hole.
     """
-    _sweep_partials(path)
+    sweep_partials(path)
     partial, created = _create_partial(path)
     with opened(created) as descriptor:
         try:
@@ -170,7 +171,7 @@ def hold_directory(path: Path, *, wait: bool) -> int | None:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        held = _lock(descriptor, wait=wait)
+        held = try_lock(descriptor, wait=wait)
     except BaseException:
         os.close(descriptor)
         raise
@@ -180,30 +181,24 @@ def hold_directory(path: Path, *, wait: bool) -> int | None:
     return descriptor
 
 
-def _lock(descriptor: int, *, wait: bool) -> bool:
-    """Lock an open file or directory; False where another holds it. Without locks in the file system: True."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise
-    return True
-
-
 def _create_partial(path: Path) -> tuple[Path, int]:
     """Create a file to be renamed to `path`, locked for as long as its descriptor is open, so that it is not swept."""
     while True:
         partial = path.with_name(f".{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
-        descriptor = create(partial)
+        try:
+            descriptor = create(partial)
+        except BaseException as error:
+            if not isinstance(error, FileExistsError):  # a signal may have come behind the creation
+                with contextlib.suppress(OSError):
+                    unlink(partial)
+            raise
         # A sweeper may have taken it for a killed writer's in the moment before it was locked; then with another name.
-        if _lock(descriptor, wait=False) and os.fstat(descriptor).st_nlink == 1:
+        if try_lock(descriptor) and os.fstat(descriptor).st_nlink == 1:
             return partial, descriptor
         os.close(descriptor)
 
 
-def _sweep_partials(path: Path) -> None:
+def sweep_partials(path: Path) -> None:
     """Remove what writers of a file that were killed left beside it."""
     for name in os.listdir(path.parent):
         if name.startswith(f".{path.name}.partial-"):
@@ -213,7 +208,7 @@ def _sweep_partials(path: Path) -> None:
                     os.open(path.with_name(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
                 ) as descriptor,
             ):
-                if _lock(descriptor, wait=False):
+                if try_lock(descriptor):
                     unlink(path.with_name(name))
 
 
@@ -268,14 +263,15 @@ def errors_named(store: Path, what: str, advice: str = "") -> Iterator[None]:
         ) from error
 
 
-def read_pieces(descriptors: list[int], pieces: list[tuple[int, int, int]]) -> bytearray:
+def read_pieces(descriptor: Callable[[int], int], pieces: list[tuple[int, int, int]]) -> bytearray:
     """Return the bytes of pieces of files, one behind the other; fewer where a file ends.
 
     Parameters
     ----------
-    descriptors : list of int
+    descriptor : callable
+        Returns the descriptor of a file by its number.
     pieces : list of (int, int, int)
-        Which descriptor, first byte, number of bytes.
+        A file's number, first byte, number of bytes.
     """
     data = bytearray(sum(n_bytes for _, _, n_bytes in pieces))
     view = memoryview(data)
@@ -283,17 +279,35 @@ def read_pieces(descriptors: list[int], pieces: list[tuple[int, int, int]]) -> b
     for which, offset, n_bytes in pieces:
         end = done + n_bytes
         while done < end:
-            got = os.preadv(descriptors[which], [view[done:end]], offset + n_bytes - (end - done))
+            got = os.preadv(descriptor(which), [view[done:end]], offset + n_bytes - (end - done))
             if got == 0:
                 return data[:done]
             done += got
     return data
 
 
-def write_pieces(descriptors: list[int], pieces: list[tuple[int, int, int]], data: memoryview) -> None:
+def write_pieces(
+    descriptor: Callable[[int], int], pieces: list[tuple[int, int, int]], data: memoryview
+) -> None:
     """Write bytes, one behind the other, to pieces of files (as `read_pieces` names them)."""
     done = 0
     for which, offset, n_bytes in pieces:
         if n_bytes:
-            write_at(descriptors[which], data[done : done + n_bytes], offset)
+            write_at(descriptor(which), data[done : done + n_bytes], offset)
         done += n_bytes
+
+
+def private_file(data: bytes) -> int:
+    """Return the descriptor of a file with these bytes that has no name on any disk, and goes when it is closed."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("loaderx", os.MFD_CLOEXEC)
+    else:
+        descriptor, name = tempfile.mkstemp()
+        os.unlink(name)
+    try:
+        with open(descriptor, "wb", closefd=False) as stream:
+            stream.write(data)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -27,8 +27,12 @@ RECORD: Final = np.dtype(
     ]
 )
 
+# A slot of sums.zr: one for each record, all zero where a record has no sum.
+SUM: Final = np.dtype([("tag", "<u4"), ("checksum", "<u4")])
+
 # Where the header's changing fields are: the tail is written before the length, and the length alone commits.
-TAIL_AT: Final = 6
+TAIL_CHUNK_AT: Final = 6
+TAIL_OFFSET_AT: Final = 8
 LENGTH_AT: Final = 12
 
 CODECS: Final = {"raw": 0, "zstd": 1, "zstd_dict": 2}
@@ -45,8 +49,16 @@ META_BYTES: Final = HEADER.itemsize + MAX_RECORDS * RECORD.itemsize
 META: Final = "meta.zr"
 DICTIONARY: Final = "dict.zr"
 SCHEMA: Final = "schema.json"
+# Beside the format: loaderx 0.7.3 does not look at them.
+SUMS: Final = "sums.zr"
+MARK: Final = "mark.zr"
+JOURNAL: Final = "journal.zr"
+LOCK: Final = "lock.zr"
+#: Every file of a store but its chunks.
+OWN_FILES: Final = (META, DICTIONARY, SCHEMA, SUMS, MARK, JOURNAL, LOCK)
 
 _CHUNK_NAME = re.compile(r"(0|[1-9][0-9]{0,3})\.zr")
+_ASIDE_NAME = re.compile(r"journal-aside-[0-9a-f]+\.zr")
 
 
 def chunk_name(chunk: int) -> str:
@@ -61,7 +73,7 @@ def chunk_number(name: str) -> int | None:
 
 def is_store_file(name: str) -> bool:
     """Return whether a file of this name belongs to a store's own files."""
-    return name in (META, DICTIONARY, SCHEMA) or chunk_number(name) is not None
+    return name in OWN_FILES or chunk_number(name) is not None or _ASIDE_NAME.fullmatch(name) is not None
 
 
 def entry_at(index: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from pathlib import Path
@@ -47,6 +48,17 @@ def check_count(option: str, value: Any, *, least: int = 0, most: int = 2**62) -
         bounds = f"from {least} to {most}" if most < 2**62 else f"of at least {least}"
         raise OptionError(f"{option} is {count}: give a whole number {bounds}", option=option, value=value)
     return count
+
+
+def check_seconds(option: str, value: Any) -> float:
+    """Return a span of time in seconds, or raise `OptionError`."""
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if isinstance(value, bool | str) or not seconds >= 0:
+        raise OptionError(f"{option} is {value!r}: give seconds, 0 or more", option=option, value=value)
+    return seconds
 
 
 def check_level(level: int | None) -> int | None:

@@ -15,15 +15,25 @@ import numpy.typing as npt
 
 from loaderx._core import gather as _gather
 from loaderx._core.fault import Fault
-from loaderx._core.snapshot import Snapshot
+from loaderx._core.snapshot import Gate, Snapshot
 from loaderx._core.threads import available_cpus
-from loaderx.errors import ClosedError, DestinationError, OptionError
+from loaderx.errors import ClosedError, DestinationError, OptionError, ZrecordError
 from loaderx.store.buffers import as_destination, as_indices, empty_batch
 from loaderx.store.faults import fault_error
 from loaderx.store.files import errors_named
-from loaderx.store.format import CHUNK_BYTES, CODEC_NAMES, DICTIONARY
-from loaderx.store.options import check_batch_bytes, check_choice, check_count, check_path, check_threads
-from loaderx.store.snapshot import open_snapshot, read_header
+from loaderx.store.format import CHUNK_BYTES, CODEC_NAMES, DICTIONARY, META
+from loaderx.store.header import read_header
+from loaderx.store.locks import Hold, hold_for_reading
+from loaderx.store.options import (
+    check_batch_bytes,
+    check_choice,
+    check_count,
+    check_path,
+    check_seconds,
+    check_threads,
+)
+from loaderx.store.recovery import Recovery, is_needed
+from loaderx.store.snapshot import dictionary_stamp, open_snapshot, read_dictionary, renew_snapshot
 from loaderx.store.table import table_blocks
 
 _handles: weakref.WeakSet[Reader] = weakref.WeakSet()
@@ -38,6 +48,10 @@ class Reader:
     threads : int
         The most threads one call uses; 0: every core in the affinity mask.
     io : {"mmap", "pread"}
+    timeout_s : float
+        How long to wait for others.
+    verify : bool
+        Whether reads compare records with their sums.
 
     Attributes
     ----------
@@ -45,17 +59,33 @@ class Reader:
         As it was given.
     threads : int
     io : str
+    timeout_s : float
+    verify : bool
+    recovery : Recovery or None
+        What was done about a crash when the store was opened.
     """
 
     # Smaller in tests of what happens where a chunk ends.
     _chunk_bytes = CHUNK_BYTES
 
-    def __init__(self, path: str | os.PathLike[str], threads: int, io: Literal["mmap", "pread"]) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        threads: int,
+        io: Literal["mmap", "pread"],
+        timeout_s: float,
+        verify: bool,
+    ) -> None:
         self._snapshot: Snapshot | None = None
         self._closed = False
         self.path = check_path(path)
         self.threads = check_threads(threads)
         self.io: Literal["mmap", "pread"] = check_choice("io", io, ("mmap", "pread"))
+        self.timeout_s = check_seconds("timeout_s", timeout_s)
+        self.verify = bool(verify)
+        self.recovery: Recovery | None = None
+        # Of the dictionary that the snapshot reads with.
+        self._dictionary_stamp: tuple[int, ...] | None = None
         with errors_named(self.path, "find it"):
             self._store = Path(os.path.abspath(path))  # stays right when the process changes its directory
         self._team = self.threads or available_cpus()
@@ -64,7 +94,13 @@ class Reader:
         _handles.add(self)
 
     def _open(self) -> None:
-        self._install(open_snapshot(self._store, mapped=self.io == "mmap"))
+        gate = Gate()
+        gate.hold = hold_for_reading(self._store, self.timeout_s)
+        self._dictionary_stamp = dictionary_stamp(self._store)
+        snapshot, self.recovery = open_snapshot(
+            self._store, gate, mapped=self.io == "mmap", verify=self.verify
+        )
+        self._install(snapshot)
 
     def __repr__(self) -> str:
         state = "closed" if self._snapshot is None else f"{self._snapshot.length} records"
@@ -94,6 +130,46 @@ class Reader:
         self._snapshot = snapshot
         if self._closed:
             self._snapshot = None
+
+    def refresh(self) -> int:
+        """See what other handles and processes have committed since the store was opened or last refreshed.
+
+        Returns
+        -------
+        int
+            Number of records.
+
+        Raises
+        ------
+        ClosedError, CorruptRecordError, StoreIOError, StoreLockedError
+
+        Notes
+        -----
+        Gathers that run are not disturbed. An append through this very handle is seen without it.
+        """
+        with self._lock:
+            self._renew(self._current())
+            return len(self)
+
+    def _renew(self, snapshot: Snapshot, *, gate: Gate | None = None) -> None:
+        """Have later reads see the store as it is now."""
+        # What a crash left, which was or is to be seen to in memory; or another store that has taken this one's place.
+        if is_needed(self._store) or not snapshot.table.is_at(self._store / META):
+            self._open()
+            return
+        stamp = dictionary_stamp(self._store)
+        dictionary = None if stamp == self._dictionary_stamp else read_dictionary(self._store)
+        self._dictionary_stamp = stamp
+        self._install(
+            renew_snapshot(
+                self._store,
+                snapshot,
+                mapped=self.io == "mmap",
+                verify=self.verify,
+                gate=gate,
+                dictionary=dictionary,
+            )
+        )
 
     def gather(self, idxs: npt.ArrayLike, dst: Any, stride: int, *, exact: bool = False) -> None:
         """Read records to equally spaced places: record ``idxs[i]`` to ``dst[i * stride:]``.
@@ -336,7 +412,9 @@ class Reader:
             live += int(entries["phys_length"].sum(dtype=np.int64))
             logical += int(entries["logic_length"].sum(dtype=np.int64))
             by_codec += np.bincount(entries["codec"], minlength=256)
-        used = header.tail_chunk * self._chunk_bytes + header.tail_offset
+        # A writer's tail lies a little behind the last record (loaderx.store.session); the file ends there.
+        tail_bytes = snapshot.chunks[header.tail_chunk].size()
+        used = header.tail_chunk * self._chunk_bytes + min(header.tail_offset, tail_bytes)
         dictionary = self._store / DICTIONARY
         return {
             "records": snapshot.length,
@@ -405,8 +483,27 @@ class Reader:
     def _after_fork_in_child(self) -> None:
         # The thread that held the lock, and those that were gathering, do not exist here.
         self._lock = threading.RLock()
-        if self._snapshot is not None:
-            self._snapshot.gate.forget()
+        snapshot = self._snapshot
+        if snapshot is None:
+            return
+        snapshot.gate.forget()
+        # The copy of the parent's hold goes, and nothing is let go by that; this process needs one of its own.
+        hold: Hold = snapshot.gate.hold
+        hold.close()
+        try:
+            snapshot.gate.hold = hold_for_reading(self._store, 0)
+        except ZrecordError:
+            snapshot.gate.close()  # the next read opens the store anew, and waits if it has to
+
+
+def open_handles(store: Path) -> list[Reader]:
+    """Return the handles of this process that are open on a store."""
+    found = []
+    for handle in list(_handles):
+        snapshot = handle._snapshot
+        if snapshot is not None and snapshot.table.is_at(store / META):
+            found.append(handle)
+    return found
 
 
 def _after_fork_in_child() -> None:

@@ -1,91 +1,38 @@
-"""Opening the files of a store for reading, and checking its header."""
+"""What a handle reads through: every file of a store, opened, as far as its header says it goes."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import time
 from pathlib import Path
 
 import numpy as np
 
 from loaderx._core.maps import FileMap
 from loaderx._core.snapshot import DecompressionDictionary, Gate, Snapshot
-from loaderx.errors import CorruptRecordError, DictionaryError, FormatVersionError, NotAStoreError
+from loaderx.errors import CorruptRecordError, DictionaryError
+from loaderx.store import locks, recovery
 from loaderx.store.files import errors_named, read_whole
 from loaderx.store.format import (
     CHUNK_BYTES,
     DICTIONARY,
-    HEADER,
-    MAGIC,
-    MAX_CHUNKS,
     MAX_RECORD_BYTES,
     MAX_RECORDS,
     META,
     META_BYTES,
-    VERSION,
+    SUM,
     chunk_name,
-    entry_at,
 )
+from loaderx.store.header import read_header
+from loaderx.store.recovery import Recovery, View
+from loaderx.store.sums import open_sums, read_slots, strangers, sums_bytes, unpack_mark
 
 # Far beyond what helps (zstd's own default is 110 KiB), and still nothing to fear from a forged file.
 _MAX_DICTIONARY_BYTES = 256 << 20
 
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """The header of a store."""
-
-    tail_chunk: int
-    tail_offset: int
-    length: int
-
-
-def check_header(store: Path, data: bytes, meta_bytes: int) -> Header:
-    """Return the header in the first bytes of `meta.zr`.
-
-    Parameters
-    ----------
-    store : pathlib.Path
-    data : bytes
-        The first 16 bytes of the file, or all it has.
-    meta_bytes : int
-        Size of the file.
-
-    Raises
-    ------
-    NotAStoreError, FormatVersionError, CorruptRecordError
-    """
-    if len(data) < HEADER.itemsize or data[:4] != MAGIC:
-        found = f"begins with {data[:4]!r}" if data else "is empty"
-        raise NotAStoreError(f"{store}: not a Zrecord store: {META} {found}, not with {MAGIC!r}", store=store)
-    fields = np.frombuffer(data, HEADER, count=1)[0]
-    header = Header(int(fields["tail_chunk"]), int(fields["tail_offset"]), int(fields["length"]))
-    if fields["version"] != VERSION:
-        raise FormatVersionError(
-            f"{store}: a store of format version {fields['version']}; this release reads version {VERSION}: use a "
-            "release that knows it",
-            store=store,
-            version=int(fields["version"]),
-        )
-    if header.length > MAX_RECORDS or header.tail_chunk >= MAX_CHUNKS:
-        raise CorruptRecordError(
-            f"{store}: the header of {META} is damaged: it says {header.length} records in {header.tail_chunk + 1} "
-            f"chunks, and a store holds at most {MAX_RECORDS} in {MAX_CHUNKS}. Restore the file from a copy",
-            store=store,
-        )
-    if entry_at(header.length) > meta_bytes:
-        raise CorruptRecordError(
-            f"{store}: {META} was cut off: its header says {header.length} records, which need "
-            f"{entry_at(header.length)} bytes, and it has {meta_bytes}. Restore the file from a copy",
-            store=store,
-        )
-    return header
-
-
-def read_header(store: Path, table: FileMap) -> Header:
-    """Return the header as it is in the file now."""
-    with errors_named(store, f"read {META}"):
-        return check_header(store, table.read(0, HEADER.itemsize), table.size())
+# How often a writer that is between its two writes (the sums' mark and the header) is looked at again, a millisecond
+# later, before another program is taken to have changed the store.
+_MARK_LOOKS = 10
 
 
 def read_dictionary(store: Path) -> bytes | None:
@@ -97,14 +44,32 @@ def read_dictionary(store: Path) -> bytes | None:
             return None
 
 
-def open_snapshot(store: Path, *, mapped: bool) -> Snapshot:
-    """Open every file of a store for reading.
+def dictionary_stamp(store: Path) -> tuple[int, ...] | None:
+    """Return numbers that change when `dict.zr` does; None where there is none."""
+    try:
+        info = os.stat(store / DICTIONARY)
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size
+
+
+def open_snapshot(store: Path, gate: Gate, *, mapped: bool, verify: bool) -> tuple[Snapshot, Recovery | None]:
+    """Open every file of a store for reading. What a crash left is seen to in memory.
 
     Parameters
     ----------
     store : pathlib.Path
+    gate : Gate
+        Its `hold` is the caller's hold for reading.
     mapped : bool
         Whether to map the files, or to read them through their descriptors.
+    verify : bool
+        Whether reads compare records with their sums.
+
+    Returns
+    -------
+    snapshot : Snapshot
+    recovery : Recovery or None
 
     Raises
     ------
@@ -114,27 +79,30 @@ def open_snapshot(store: Path, *, mapped: bool) -> Snapshot:
         try:
             table = FileMap(store / META, META_BYTES, mapped)
         except (FileNotFoundError, NotADirectoryError):
-            if not os.path.lexists(store):
-                problem = "there is nothing at this path"
-            elif not store.is_dir():
-                problem = "this is not a directory"
-            else:
-                problem = f"the directory has no {META}"
-            raise NotAStoreError(f"{store}: not a Zrecord store: {problem}", store=store) from None
-    header = read_header(store, table)
+            raise locks.missing(store) from None
+    view = recovery.look(store, table, read_header(store, table), mapped=mapped)
     dictionary = read_dictionary(store)
-    return Snapshot(
-        table,
-        _open_chunks(store, (), header.tail_chunk + 1, mapped),
-        header.length,
+    chunks = _open_chunks(store, (), view.header.tail_chunk + 1, mapped)
+    snapshot = Snapshot(
+        view.table,
+        chunks if view.moved is None else (*chunks, view.moved),
+        view.header.length,
         _load_dictionary(store, dictionary) if dictionary else None,
-        Gate(),
+        gate,
         MAX_RECORD_BYTES,
+        _sums(store, view, table, mapped) if verify else None,
     )
+    return snapshot, view.recovery
 
 
 def renew_snapshot(
-    store: Path, old: Snapshot, *, mapped: bool, gate: Gate | None = None, dictionary: bytes | None = None
+    store: Path,
+    old: Snapshot,
+    *,
+    mapped: bool,
+    verify: bool,
+    gate: Gate | None = None,
+    dictionary: bytes | None = None,
 ) -> Snapshot:
     """Return a snapshot of the store as its header says it is now, keeping every map that is still good.
 
@@ -142,14 +110,16 @@ def renew_snapshot(
     ----------
     store : pathlib.Path
     old : Snapshot
-    mapped : bool
+        Of the files themselves, not of a private copy (`recovery.look`).
+    mapped, verify : bool
         As in `open_snapshot`.
     gate : Gate or None
         None: the old one, which stays open.
     dictionary : bytes or None
-        A dictionary that was just trained; None: the old one.
+        One that was trained since; None: the old one.
     """
     header = read_header(store, old.table)
+    view = View(header, old.table, None, np.empty(0, np.int64), None)
     return Snapshot(
         old.table,
         _open_chunks(store, _good_chunks(store, old, header.tail_chunk + 1), header.tail_chunk + 1, mapped),
@@ -157,7 +127,41 @@ def renew_snapshot(
         _load_dictionary(store, dictionary) if dictionary else old.dictionary,
         gate or old.gate,
         MAX_RECORD_BYTES,
+        _sums(store, view, old.table, mapped) if verify else None,
     )
+
+
+def _sums(store: Path, view: View, table: FileMap, mapped: bool) -> FileMap | None:
+    """Return the sums to compare records with: the file, or a private copy without what is not to be trusted.
+
+    Parameters
+    ----------
+    store : pathlib.Path
+    view : View
+    table : FileMap
+        `meta.zr` itself.
+    mapped : bool
+    """
+    sums = open_sums(store, sums_bytes(MAX_RECORDS), mapped=mapped)
+    if sums is None:
+        return None
+    gone = view.touched
+    for look in range(_MARK_LOOKS):
+        mark = unpack_mark(sums.read(0, sums_bytes(0)))
+        if mark is not None and mark == read_header(store, table):
+            break
+        if look + 1 < _MARK_LOOKS:
+            time.sleep(0.001)
+    else:
+        if mark is None:
+            return None  # these sums say nothing
+        strange, _ = strangers(store, view.table, sums, view.header.length)
+        gone = np.union1d(gone, strange)
+    if len(gone) == 0:
+        return sums
+    slots = read_slots(sums, np.arange(view.header.length))
+    slots[gone[gone < view.header.length]] = np.zeros((), SUM)
+    return recovery.private_map(bytes(sums_bytes(0)) + slots.tobytes(), sums_bytes(MAX_RECORDS), mapped)
 
 
 def _good_chunks(store: Path, old: Snapshot, n_chunks: int) -> tuple[FileMap, ...]:

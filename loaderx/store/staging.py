@@ -16,7 +16,7 @@ from types import TracebackType
 from loaderx.errors import LoaderxError, NotAStoreError, ZrecordError
 from loaderx.store import files
 from loaderx.store.create import foreign_files, make_directories, make_empty
-from loaderx.store.format import META, SCHEMA, is_store_file
+from loaderx.store.format import META, SCHEMA, chunk_name, is_store_file
 
 
 class Staging:
@@ -47,6 +47,7 @@ class Staging:
         with files.errors_named(target, "look at what is there"):
             # A symbolic link to a store stays one: what it leads to is built and replaced.
             target = self._target = Path(os.path.realpath(target))
+            take_back_moves(target)
             _check_target(target, replace)
             self._replace = replace and (target / META).exists()
         # Only a directory that is empty and on the same file system can be replaced by renaming another upon it.
@@ -68,6 +69,7 @@ class Staging:
                 while (lock := _make_partial(self.path)) is None:
                     self.path = _partial_path(self.path.parent, self._target.name)
                 self._lock = lock
+                files.sync_directory(self.path.parent)  # what is to be swept has to be found
                 make_empty(self.path)
         except BaseException:
             self.__exit__(None, None, None)
@@ -124,8 +126,13 @@ class Staging:
         moved: list[Path] = []
         try:
             for name in names:
+                if name == SCHEMA:
+                    # Everything else has its name on the disk before the schema says that there is a dataset.
+                    files.sync_directory(self.path)
+                    files.sync_directory(self._target)
                 files.rename(self.path / name, self._target / name)
                 moved.append(self._target / name)
+            files.sync_directory(self._target)
         except BaseException:
             for path in moved:
                 with contextlib.suppress(OSError):
@@ -148,6 +155,31 @@ class Staging:
         # The new store has its name; the old one, now under the partial name, may go.
         files.sync_directory(target.parent)
         files.remove_tree(self.path)
+
+
+def take_back_moves(target: Path) -> None:
+    """Remove from a directory the files of a store whose builder died while it moved them there.
+
+    The schema moves last: as long as the partial store has it, nothing in the directory is a dataset, and what the
+    partial store has no longer was moved. Once it has moved, all of them have.
+    """
+    if not target.is_dir():
+        return
+    for found in os.listdir(target):
+        partial = target / found
+        if not found.startswith(_prefix(target.name)) or partial.is_symlink() or not partial.is_dir():
+            continue
+        lock = files.hold_directory(partial, wait=False)
+        if lock is None:
+            continue  # its builder lives
+        with files.opened(lock):
+            left = set(os.listdir(partial))
+            moved = [name for name in os.listdir(target) if is_store_file(name)]
+            # Chunk 0 moves first. Where both have a file of one name, another program has put a store there since.
+            if SCHEMA in left and chunk_name(0) not in left and left.isdisjoint(moved):
+                for name in moved:
+                    files.unlink(target / name)
+            files.remove_tree(partial)
 
 
 def sweep(folder: Path, name: str) -> None:

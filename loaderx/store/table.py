@@ -11,13 +11,16 @@ import numpy.typing as npt
 from loaderx._core.maps import FileMap
 from loaderx.errors import CorruptRecordError
 from loaderx.store import files
-from loaderx.store.format import META, RECORD, entry_at
+from loaderx.store.format import HEADER, META, RECORD, entry_at
+from loaderx.store.rows import read_rows, write_rows
 
 # Entries read at a time by what looks at the whole table: 4 MiB.
 _BLOCK_ENTRIES = 1 << 18
 
 
-def table_blocks(store: Path, table: FileMap, length: int) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
+def table_blocks(
+    store: Path, table: FileMap, length: int, first_entry: int = 0
+) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
     """Iterate over the table: the index of a block's first entry, and its entries (a copy).
 
     Parameters
@@ -26,8 +29,10 @@ def table_blocks(store: Path, table: FileMap, length: int) -> Iterator[tuple[int
     table : FileMap
     length : int
         Number of records.
+    first_entry : int
+        Where to begin.
     """
-    for first in range(0, length, _BLOCK_ENTRIES):
+    for first in range(first_entry, length, _BLOCK_ENTRIES):
         count = min(_BLOCK_ENTRIES, length - first)
         with files.errors_named(store, f"read {META}"):
             data = table.read(entry_at(first), count * RECORD.itemsize)
@@ -39,24 +44,37 @@ def table_blocks(store: Path, table: FileMap, length: int) -> Iterator[tuple[int
         yield first, np.frombuffer(data, RECORD)
 
 
+def read_table(store: Path, table: FileMap, length: int, first_entry: int = 0) -> npt.NDArray[np.void]:
+    """Return a copy of the table from `first_entry` on: 16 bytes a record."""
+    blocks = [block for _, block in table_blocks(store, table, length, first_entry)]
+    return np.concatenate([*blocks, np.empty(0, RECORD)])
+
+
 def read_entries(table: FileMap, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
     """Return a copy of the table entries of these records."""
-    entries = np.empty(len(indices), RECORD)
-    for begin, end in _runs(indices):
-        data = table.read(entry_at(int(indices[begin])), (end - begin) * RECORD.itemsize)
-        entries[begin:end] = np.frombuffer(data, RECORD)
-    return entries
+    return read_rows(table.read, indices, RECORD, HEADER.itemsize)
 
 
 def write_entries(meta: int, indices: npt.NDArray[np.int64], entries: npt.NDArray[np.void]) -> None:
     """Write the table entries of these records, neighbours in one operation."""
-    for begin, end in _runs(indices):
-        files.write_at(meta, entries[begin:end].view(np.uint8).data, entry_at(int(indices[begin])))
+    write_rows(meta, indices, entries, HEADER.itemsize)
 
 
-def _runs(indices: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return the begin and the end of every stretch of indices that follow each other by one."""
-    if len(indices) == 0:
+def places(entries: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+    """Return where the records begin as numbers that rise as places do: chunk times 2**32 plus byte."""
+    chunks, offsets = entries["chunk_id"].astype(np.int64), entries["offset"].astype(np.int64)
+    return (chunks << 32) + offsets
+
+
+def stretches(entries: npt.NDArray[np.void]) -> list[tuple[int, int, int]]:
+    """Return where the bytes of records are, one behind the other: chunk, first byte, number of bytes."""
+    chunks = entries["chunk_id"].astype(np.int64)
+    offsets = entries["offset"].astype(np.int64)
+    ends = offsets + entries["phys_length"]
+    if len(entries) == 0:
         return []
-    begins = np.flatnonzero(np.diff(indices) != 1) + 1
-    return list(zip([0, *begins.tolist()], [*begins.tolist(), len(indices)], strict=True))
+    breaks = np.flatnonzero((chunks[1:] != chunks[:-1]) | (offsets[1:] != ends[:-1])) + 1
+    return [
+        (int(chunks[begin]), int(offsets[begin]), int(ends[end - 1] - offsets[begin]))
+        for begin, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(entries)], strict=True)
+    ]

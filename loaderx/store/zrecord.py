@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +15,9 @@ import numpy.typing as npt
 
 from loaderx._core.compress import CompressionDictionary, train
 from loaderx._core.fault import Fault
-from loaderx._core.snapshot import Gate, Snapshot
-from loaderx.errors import DestinationError, DictionaryError, OptionError, StoreLockedError
-from loaderx.store import files
+from loaderx._core.snapshot import Gate
+from loaderx.errors import DestinationError, DictionaryError, OptionError, StoreIOError, StoreLockedError
+from loaderx.store import files, journal, recovery
 from loaderx.store.append import Append, Appender
 from loaderx.store.buffers import Indices, as_indices, as_source
 from loaderx.store.compact import compact
@@ -28,8 +29,10 @@ from loaderx.store.format import (
     DEFAULT_LEVELS,
     DICTIONARY,
     META,
+    SUMS,
     chunk_name,
 )
+from loaderx.store.locks import Hold, hold_alone, hold_for_reading, locked_by_this_process, missing
 from loaderx.store.options import (
     Codec,
     check_choice,
@@ -37,8 +40,10 @@ from loaderx.store.options import (
     check_count,
     check_level,
 )
-from loaderx.store.reader import Reader
-from loaderx.store.snapshot import Header, open_snapshot, read_dictionary, read_header, renew_snapshot
+from loaderx.store.reader import Reader, open_handles
+from loaderx.store.recovery import Recovery
+from loaderx.store.session import Session
+from loaderx.store.snapshot import read_dictionary
 from loaderx.store.table import table_blocks
 
 # How often a change looks whether the gathers that ran when it began are done. They last micro- to milliseconds, and
@@ -68,6 +73,11 @@ class Zrecord(Reader):
     io : {"mmap", "pread"}
         How files are read: mapped into memory, or with read calls, which are slower and survive a file that is cut off
         or a disk that fails during the read with an error instead of a signal.
+    timeout_s : float
+        How long to wait for another process: at opening, for a delete or a compaction; at the first change, for the
+        writer; at a delete or a compaction, for readers.
+    verify : bool
+        Compare the stored bytes of every record that is read with its checksum, where it has one.
 
     Attributes
     ----------
@@ -76,11 +86,20 @@ class Zrecord(Reader):
     mode : str
     level : int or None
     threads : int
+    timeout_s : float
+    verify : bool
+    recovery : Recovery or None
+        What was done about a crash: `cut`, the range of indices that had not reached the disk whole when the machine
+        stopped, and are not shown; `finished`, whether a delete or a compaction that was cut off was carried out;
+        `on_disk`, whether that mended the files (where mode "a" could) or only what this handle shows. A
+        `StoreWarning` says so too.
 
     Raises
     ------
     NotAStoreError
         There is no store here and `mode` is "r", or the directory holds something else.
+    StoreLockedError
+        Another process was deleting or compacting for longer than `timeout_s`.
     FormatVersionError, CorruptRecordError, StoreIOError, OptionError
 
     Notes
@@ -88,6 +107,11 @@ class Zrecord(Reader):
     Any number of threads may gather from one handle while one of them appends; several may append, one after the
     other. `delete` and `compact` wait for running gathers and hold new ones up. `close` may be called while gathers
     run: they finish. A forked child may go on reading, with one thread a call.
+
+    Any number of handles and processes may read a store while one handle changes it: that one is the store's writer
+    from its first change until it is closed, and another that wants to be gets a `StoreLockedError`. `delete` and
+    `compact` need the store alone: while any other handle is open on it, they raise that too. Programs that take no
+    locks (loaderx 0.7.3) are not held away.
 
     A handle pickles by its path and opens the store anew where it is unpickled; it never creates one there.
 
@@ -103,6 +127,9 @@ class Zrecord(Reader):
     b'threeone'
     """
 
+    # Whether the store is being built where nobody looks (`StagedZrecord`).
+    _staged = False
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -112,24 +139,30 @@ class Zrecord(Reader):
         level: int | None = None,
         threads: int = 0,
         io: Literal["mmap", "pread"] = "mmap",
+        timeout_s: float = 10.0,
+        verify: bool = False,
     ) -> None:
-        super().__init__(path, threads, io)
+        super().__init__(path, threads, io, timeout_s, verify)
         self.codec: Codec = check_codec(codec)
         self.mode: Literal["a", "r"] = check_choice("mode", mode, ("a", "r"))
         self.level = check_level(level)
         # The dictionary that records were last compressed with, and what was made of it for each level.
         self._dictionary = b""
-        # The one the snapshot reads with, where it was made here.
-        self._loaded: bytes | None = None
         self._dictionaries: dict[int, CompressionDictionary] = {}
+        # From the first change on.
+        self._session: Session | None = None
         # Whether the thread that holds the lock is in the middle of a change.
         self._changes = False
+        mended = None
         if mode == "a":
             with files.errors_named(self.path, "look for a store there"):
                 is_new = not (self._store / META).exists()
             if is_new:
                 create_store(self._store)
+            else:
+                mended = self._mend()
         self._open()
+        self.recovery = mended or self.recovery
 
     @classmethod
     def _reopen(
@@ -138,16 +171,40 @@ class Zrecord(Reader):
         codec: Codec,
         mode: Literal["a", "r"],
         level: int | None,
-        threads: int,
-        io: Literal["mmap", "pread"],
+        options: dict[str, Any],
     ) -> Zrecord:
         # An unpickled handle finds its store or fails; it must not create an empty one in its place.
-        open_snapshot(path, mapped=False)
-        return cls(path, codec, mode=mode, level=level, threads=threads, io=io)
+        if not os.path.lexists(path / META):
+            raise missing(path)
+        return cls(path, codec, mode=mode, level=level, **options)
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._current()
-        return self._reopen, (self._store, self.codec, self.mode, self.level, self.threads, self.io)
+        options = {
+            "threads": self.threads,
+            "io": self.io,
+            "timeout_s": self.timeout_s,
+            "verify": self.verify,
+        }
+        return self._reopen, (self._store, self.codec, self.mode, self.level, options)
+
+    def close(self) -> None:
+        """Let go of the store. Gathers that run finish; every later call raises `ClosedError`. Closing twice is fine.
+
+        Raises
+        ------
+        StoreIOError
+            The system refused to have what was appended reach the disk. It is committed all the same.
+
+        Notes
+        -----
+        Where this handle changed the store, everything has reached the disk when this returns. Waits for a change that
+        another thread makes through this handle.
+        """
+        with self._lock:
+            super().close()
+            if not self._changes:
+                self._end_session()
 
     def append(self, src: Any, n: int, item_len: int, codec: Codec | None = None) -> int:
         """Append equally long records, and commit them.
@@ -234,16 +291,16 @@ class Zrecord(Reader):
         ...     len(z)
         3
         """
-        with self._changing() as header:
+        with self._changing() as session:
             snapshot = self._current()
-            with Appender(self._store, header, self._team, self._chunk_bytes) as appender:
+            with Appender(self.path, session, self._team, self._chunk_bytes) as appender:
                 append = Append(self.path, appender, self._compressor)
                 try:
                     yield append
                 finally:
                     append.end()
                 append.first = appender.commit()
-            self._renew(snapshot, dictionary=self._dictionary or None)
+            self._renew(snapshot)
 
     def delete(self, idxs: npt.ArrayLike) -> None:
         """Delete records; the last ones take their places, the highest index first. Their bytes stay until `compact`.
@@ -255,37 +312,46 @@ class Zrecord(Reader):
 
         Raises
         ------
-        RecordIndexError, StoreIOError, ClosedError, OptionError
+        RecordIndexError, StoreIOError, StoreLockedError, ClosedError, OptionError
             The store is as it was before.
 
         Notes
         -----
-        Waits for running gathers; new ones wait for it.
+        Waits for running gathers; new ones wait for it. Everything has reached the disk when it returns: its cost is
+        that of some ten syncs, so give it all the indices at once. A deletion that a crash cuts off is finished when
+        the store is next opened.
         """
         indices = as_indices(self.path, idxs)
-        with self._changing() as header, self._alone() as snapshot:
-            targets = self._resolve(indices, header.length)
+        with self._changing() as session:
+            targets = self._resolve(indices, session.header().length)
             if len(targets):
-                delete(self._store, snapshot.table, header, targets)
+                with self._alone():
+                    delete(self.path, session, targets)
 
-    def compact(self) -> None:
+    def compact(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Move the records together, in place, and give the rest of the disk space back. Indices stay.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called as ``progress(done_bytes, total_bytes)`` after each part.
 
         Raises
         ------
         CorruptRecordError
             Entries contradict each other; nothing was changed.
-        StoreIOError, ClosedError, OptionError
+        StoreIOError, StoreLockedError, ClosedError, OptionError
+            Every record is there; compacting again goes on where this stopped.
 
         Notes
         -----
-        Waits for running gathers; new ones wait for it. Takes 64 MiB of memory and some 100 bytes a record.
-
-        Records are moved over the space of deleted ones, so a process that is killed, or a machine that stops, in the
-        middle of it can lose records that were being moved. An operation that the system refuses loses none.
+        Waits for running gathers; new ones wait for it. Takes 64 MiB of memory, as much free space on the disk where
+        there is that much, and some 100 bytes of memory a record. Records that lie right are skipped. A crash, a kill
+        or Ctrl-C in the middle of it loses nothing: the part that was being moved is finished, at the latest when the
+        store is next opened.
         """
-        with self._changing() as header, self._alone() as snapshot:
-            compact(self._store, snapshot.table, header, self._chunk_bytes)
+        with self._changing() as session, self._alone():
+            compact(self.path, session, self._chunk_bytes, progress)
 
     def train_dict(self, samples: Any, sizes: npt.ArrayLike, target: int) -> int:
         """Train a dictionary on samples and make it the store's.
@@ -320,9 +386,9 @@ class Zrecord(Reader):
                 needed_bytes=int(counts.sum()),
                 given_bytes=source.nbytes,
             )
-        with self._changing() as header:
+        with self._changing() as session:
             snapshot = self._current()
-            for first, entries in table_blocks(self.path, snapshot.table, header.length):
+            for first, entries in table_blocks(self.path, session.files.table, session.header().length):
                 dependent = np.flatnonzero(entries["codec"] == CODECS["zstd_dict"])
                 if len(dependent):
                     raise DictionaryError(
@@ -340,7 +406,7 @@ class Zrecord(Reader):
             with files.errors_named(self.path, "write the dictionary"):
                 files.write_new(self._store / DICTIONARY, trained)
                 files.sync_directory(self._store)
-            self._renew(snapshot, dictionary=trained)
+            self._renew(snapshot)
         return len(trained)
 
     def sync(self) -> None:
@@ -350,19 +416,25 @@ class Zrecord(Reader):
         ------
         StoreIOError, ClosedError
         """
-        snapshot = self._current()
-        names = [chunk_name(chunk) for chunk in range(len(snapshot.chunks))]
-        with files.errors_named(self.path, "make it reach the disk"):
-            for name in [*names, META]:
-                with files.opened(os.open(self._store / name, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
-                    files.sync(descriptor)
-            files.sync_directory(self._store)
-
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[Header]:
-        """Hold every other change of this handle away, and give the header as it is now."""
         with self._lock:
             snapshot = self._current()
+            if self._session is not None:
+                self._session.sync()
+                return
+            names = [chunk_name(chunk) for chunk in range(len(snapshot.chunks))]
+            with files.errors_named(self.path, "make it reach the disk"):
+                if os.path.lexists(self._store / SUMS):
+                    names.append(SUMS)
+                for name in [*names, META]:
+                    with files.opened(os.open(self._store / name, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+                        files.sync(descriptor)
+                files.sync_directory(self._store)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Session]:
+        """Hold every other change away, of this handle and of others, and give the right to change the store."""
+        with self._lock:
+            self._current()
             if self.mode == "r":
                 raise OptionError(
                     f"{self.path}: opened with mode 'r', which refuses changes: open it with mode 'a'",
@@ -376,34 +448,89 @@ class Zrecord(Reader):
                 )
             self._changes = True
             try:
-                # Read again each time: another handle may have changed the store since.
-                yield read_header(self.path, snapshot.table)
+                yield self._session or self._begin_session()
             finally:
                 self._changes = False
+                if self._session is not None and journal.exists(self._store):
+                    # A change that could be neither finished nor taken back: the next one begins by finishing it.
+                    self._session.forget()
+                    self._session = None
+                if self._closed:
+                    self._end_session()
+
+    def _begin_session(self) -> Session:
+        session = Session(self._store, self.timeout_s, staged=self._staged)
+        try:
+            if recovery.is_needed(self._store):
+                with self._alone():
+                    self.recovery = recovery.recover(self._store, session) or self.recovery
+        except BaseException:
+            session.forget()
+            raise
+        self._session = session
+        return session
+
+    def _end_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _mend(self) -> Recovery | None:
+        """See to what a crash left, on disk, where there is the right to: nobody else there, and a writable medium."""
+        if not recovery.is_needed(self._store):
+            return None
+        try:
+            session = Session(self._store, 0)
+            try:
+                alone = hold_alone(self._store, 0)
+                try:
+                    return recovery.recover(self._store, session)
+                finally:
+                    alone.close()
+            finally:
+                session.close()
+        except StoreLockedError:
+            return None
+        except StoreIOError as error:
+            if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+                return None
+            raise
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[Snapshot]:
-        """Hold gathers away, wait for those that run, and give them a new snapshot at the end."""
+    def _alone(self) -> Iterator[None]:
+        """Hold reads away, wait for those that run, and give them a new snapshot at the end.
+
+        The reads of this handle at its gate, those of others by the lock.
+        """
         snapshot = self._current()
+        gate = Gate()
         snapshot.gate.close()
         try:
             while snapshot.gate.active:
                 time.sleep(_POLL_S)
-            yield snapshot
+            hold: Hold = snapshot.gate.hold
+            others = [handle for handle in open_handles(self._store) if handle is not self]
+            if others:
+                raise locked_by_this_process(
+                    self.path, "has it open, and deleting and compacting need it alone"
+                )
+            hold.close()
+            gate.hold = hold_alone(self._store, self.timeout_s)
+            yield
         finally:
-            self._renew(snapshot, gate=Gate())
+            if isinstance(gate.hold, Hold):
+                gate.hold.share()
+            else:
+                gate.hold = hold_for_reading(self._store, self.timeout_s)
+            self._renew(snapshot, gate=gate)
 
     def _after_fork_in_child(self) -> None:
+        # The parent is the writer, and what it was in the middle of is its own.
+        self._changes = False
+        session, self._session = self._session, None
+        if session is not None:
+            session.forget()
         super()._after_fork_in_child()
-        self._changes = False  # it was another thread's, which does not exist here
-
-    def _renew(
-        self, snapshot: Snapshot, *, gate: Gate | None = None, dictionary: bytes | None = None
-    ) -> None:
-        mapped = self.io == "mmap"
-        fresh = dictionary if dictionary != self._loaded else None
-        self._install(renew_snapshot(self._store, snapshot, mapped=mapped, gate=gate, dictionary=fresh))
-        self._loaded = dictionary or self._loaded
 
     def _resolve(self, indices: Indices, length: int) -> npt.NDArray[np.int64]:
         """Return each index once, none negative; `RecordIndexError` for the first that no record has."""
@@ -435,3 +562,9 @@ class Zrecord(Reader):
         if level not in self._dictionaries:
             self._dictionaries[level] = CompressionDictionary(content, level)
         return name, level, self._dictionaries[level]
+
+
+class StagedZrecord(Zrecord):
+    """A `Zrecord` in a `Staging`: nobody else sees it, and it reaches the disk as a whole when it is installed."""
+
+    _staged = True

@@ -34,7 +34,7 @@ def test_a_dataset_appears_when_it_is_complete(tmp_path: Path) -> None:
     )
     assert n == 500
     assert seen == [(8000 * (i + 1), 40_000, False) for i in range(5)]
-    assert names(tmp_path) == ["d.zr"] and names(path) == ["0.zr", "meta.zr", "schema.json"]
+    assert names(tmp_path) == ["d.zr"] and names(path) == ["0.zr", "meta.zr", "schema.json", "sums.zr"]
     assert np.array_equal(Dataset(path)[:], ROWS)
 
 
@@ -134,9 +134,9 @@ def test_a_folder_with_other_files_gets_the_schema_last(
 
     monkeypatch.setattr(files, "observe", observe)
     write_dataset(path, ROWS, "zstd_dict")
-    assert moved == ["0.zr", "dict.zr", "meta.zr", "schema.json"]
+    assert moved == ["0.zr", "dict.zr", "sums.zr", "meta.zr", "schema.json"]
     assert names(tmp_path) == ["d.zr"]
-    assert names(path) == ["0.zr", "dict.zr", "meta.zr", "notes.txt", "schema.json"]
+    assert names(path) == ["0.zr", "dict.zr", "meta.zr", "notes.txt", "schema.json", "sums.zr"]
     assert np.array_equal(Dataset(path)[:], ROWS) and (path / "notes.txt").read_text() == "keep me"
 
 
@@ -159,7 +159,7 @@ def test_a_mount_point_is_written_into(tmp_path: Path) -> None:
         assert write_dataset(path, ROWS) == 500
         with Dataset(path) as ds:
             assert np.array_equal(ds[:], ROWS)
-        assert names(path) == ["0.zr", "meta.zr", "schema.json"] and names(tmp_path) == ["d.zr"]
+        assert names(path) == ["0.zr", "meta.zr", "schema.json", "sums.zr"] and names(tmp_path) == ["d.zr"]
     finally:
         subprocess.run(["umount", path], check=True)
 

@@ -100,5 +100,5 @@ def start() -> Callable[..., subprocess.Popen[str]]:
 
 
 def listing(folder: Path) -> list[str]:
-    """Names of everything below a folder, hidden files too."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    """Names of everything below a folder, hidden files too; not of the lock file that a store's first writer makes."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != "lock.zr")

@@ -96,7 +96,8 @@ def prepare(folder: Path, source: str, destination: str) -> list[object]:
 
 def contents(folder: Path) -> dict[str, object]:
     """All names below the folder, and of every store its records and counts, or why it cannot be read."""
-    found: dict[str, object] = dict.fromkeys(listing(folder))
+    # The mark of a session stays where a stop came into its end: it is there for the machine that stops.
+    found: dict[str, object] = dict.fromkeys(name for name in listing(folder) if not name.endswith("mark.zr"))
     for name in list(found):
         if name.endswith("schema.json"):
             store = (folder / name).parent

@@ -25,8 +25,12 @@ def in_child(call: Callable[[], Any], *, uid: int | None = None, timeout_s: int 
             outcome: tuple[bool, Any] = (True, call())
         except BaseException as error:
             outcome = (False, error)
+        try:
+            data = pickle.dumps(outcome)
+        except Exception:  # not every exception can be sent
+            data = pickle.dumps((False, RuntimeError(repr(outcome[1]))))
         with os.fdopen(write_end, "wb") as stream:
-            stream.write(pickle.dumps(outcome))
+            stream.write(data)
         os._exit(0)
     os.close(write_end)
     with os.fdopen(read_end, "rb") as stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import os
 import subprocess
@@ -49,7 +50,9 @@ def tree(path: Path) -> dict[str, int]:
     return {file.name: file.stat().st_size for file in path.iterdir()}
 
 
-def test_the_order_is_data_entries_tail_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_is_data_sums_entries_mark_tail_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[tuple[str, str, int, int]] = []
 
     def observe(operation: str, where: Any, *details: Any) -> None:
@@ -61,12 +64,14 @@ def test_the_order_is_data_entries_tail_length(tmp_path: Path, monkeypatch: pyte
         z.append(bytes(30), 3, 10)
         monkeypatch.setattr(files, "observe", observe)
         z.append(bytes(20), 2, 10)
-    assert seen == [
-        ("write", "0.zr", 30, 20),
-        ("write", "meta.zr", 16 + 3 * 16, 32),
-        ("write", "meta.zr", 6, 6),
-        ("write", "meta.zr", 12, 4),
-    ]
+        assert seen == [
+            ("write", "0.zr", 30, 20),
+            ("write", "sums.zr", 32 + 3 * 8, 16),
+            ("write", "meta.zr", 16 + 3 * 16, 32),
+            ("write", "sums.zr", 0, 32),
+            ("write", "meta.zr", 8, 4),
+            ("write", "meta.zr", 12, 4),
+        ]
 
 
 @pytest.mark.parametrize("cls", [Zrecord, SmallChunks])
@@ -98,7 +103,7 @@ def test_a_refused_append_leaves_the_store_as_it_was(cls: type[Zrecord], codec: 
                 assert contents(path) == old
                 # Where even putting the tail back is refused, the new chunks must stay: the header names them.
                 if (operation, after) != ("write", seen.count("write") - 1):
-                    assert tree(path) == before
+                    assert tree(path) | before == tree(path) and tree(path).keys() - before <= {"mark.zr"}
         assert fill(z, new) == 10
         assert contents(path) == old + new
 
@@ -164,13 +169,29 @@ def test_a_forked_child_leaves_its_parents_append_alone(tmp_path: Path) -> None:
         assert contents(path) == [b"first", *[b"abcd"] * 100, b"last"]
 
 
-def test_a_handle_meets_chunks_that_another_has_made_anew(tmp_path: Path) -> None:
-    first, second = SmallChunks(tmp_path / "s.zr", "raw"), SmallChunks(tmp_path / "s.zr", "raw")
+def test_a_handle_meets_chunks_that_another_has_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where nothing holds the other away: a file system without locks."""
+
+    def without_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    monkeypatch.setattr("loaderx.store.flock._warned", True)
+    path = tmp_path / "s.zr"
+    first = SmallChunks(path, "raw")
     first.append(b"a" * 3000, 30, 100)
-    second = SmallChunks(tmp_path / "s.zr", "raw")
-    second.delete(np.arange(25))
-    second.compact()
-    second.append(b"N" * 2000, 20, 100)
+
+    def another() -> None:
+        first.close()  # the child's copy
+        second = SmallChunks(path, "raw")
+        second.delete(np.arange(25))
+        second.compact()
+        second.append(b"N" * 2000, 20, 100)
+        second.close()
+
+    in_child(another)
     first.append(b"Z" * 100, 1, 100)
     expected = b"a" * 500 + b"N" * 2000 + b"Z" * 100
     assert bytes(first.gather_packed(np.arange(26))[0]) == expected
@@ -179,23 +200,23 @@ def test_a_handle_meets_chunks_that_another_has_made_anew(tmp_path: Path) -> Non
 
 def test_a_handle_meets_a_dictionary_that_another_has_trained(tmp_path: Path) -> None:
     records = [f"user={i % 17};item={i * 7919 % 1000};country=NL;device=phone".encode() for i in range(2000)]
-    first = Zrecord(tmp_path / "s.zr", "zstd_dict", level=3)
     for part in (records, [record[::-1] for record in records]):
-        second = Zrecord(tmp_path / "s.zr")
-        second.train_dict(b"".join(part), [len(record) for record in part], 2000)
+        first = Zrecord(tmp_path / "s.zr", "zstd_dict", level=3)
+        with Zrecord(tmp_path / "s.zr") as second:
+            second.train_dict(b"".join(part), [len(record) for record in part], 2000)
         fill(first, part)
         assert [bytes(first.gather_packed([i])[0]) for i in (0, 7, 99)] == [part[i] for i in (0, 7, 99)]
         assert contents(first.path) == part
         first.delete(np.arange(len(first)))  # so that no record depends on the dictionary
+        first.close()
 
 
 def test_threads_train_at_once(tmp_path: Path) -> None:
     samples = np.random.default_rng(0).integers(0, 4, 100_000, dtype=np.uint8)
-    handles = [Zrecord(tmp_path / "s.zr") for _ in range(4)]
-    with ThreadPoolExecutor(4) as pool:
-        sizes = list(pool.map(lambda z: z.train_dict(samples, [100] * 1000, 2000), handles * 3))
+    with Zrecord(tmp_path / "s.zr") as z, ThreadPoolExecutor(4) as pool:
+        sizes = list(pool.map(lambda _: z.train_dict(samples, [100] * 1000, 2000), range(12)))
     assert len(set(sizes)) == 1
-    assert sorted(tree(tmp_path / "s.zr")) == ["0.zr", "dict.zr", "meta.zr"]
+    assert sorted(tree(tmp_path / "s.zr")) == ["0.zr", "dict.zr", "lock.zr", "meta.zr"]
 
 
 def test_what_a_killed_training_left_is_swept(tmp_path: Path) -> None:
@@ -359,7 +380,12 @@ def test_compact_gives_space_back(tmp_path: Path) -> None:
         assert on_disk == stats["live_bytes"]
         z.delete(np.arange(len(z)))
         z.compact()
-        assert tree(z.path) == {"meta.zr": META_BYTES, "0.zr": 0}
+        assert tree(z.path) == {
+            "meta.zr": META_BYTES,
+            "0.zr": 0,
+            "sums.zr": 32,
+            "lock.zr": tree(z.path)["lock.zr"],
+        }
         assert fill(z, [b"again"]) == 0 and contents(z.path) == [b"again"]
 
 
@@ -415,7 +441,9 @@ def test_sync_reaches_every_file_through_the_door(tmp_path: Path, monkeypatch: p
         fill(z, some_records(50))
         with refusing("nothing") as seen:
             z.sync()
-        assert seen == ["fsync"] * (len(list(z.path.iterdir())) + 1)
+        # The chunks, the directory, the sums, the table; then the mark anew.
+        n_files = len(list(z.path.glob("[0-9]*.zr"))) + 3
+        assert seen == ["fsync"] * n_files + ["create", "write", "fsync", "rename", "fsync"]
         with (
             refusing("fsync", number=errno.EIO),
             pytest.raises(loaderx.StoreIOError, match="Input/output error"),

@@ -1,0 +1,240 @@
+"""Who may do what at once: one writer, readers beside it, and nobody beside a delete or a compaction.
+
+- The writer holds `lock.zr` alone, from its first change until it is closed.
+- A reader holds `meta.zr` with the others, from opening to closing; which needs no right to write.
+- A delete or a compaction holds `meta.zr` alone.
+
+A lock belongs to the open file: a forked child has to close its copy, for unlocking it would let the parent's go.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from loaderx.errors import NotAStoreError, StoreLockedError
+from loaderx.store import files
+from loaderx.store.flock import lock_within, try_lock
+from loaderx.store.format import LOCK, META
+
+# More than is ever written there.
+_MAX_NOTE_BYTES = 4096
+
+# How long a writer is waited for until it is asked again whether it is another handle of this process.
+_LOOK_S = 0.02
+
+
+class Hold:
+    """A descriptor that holds a lock, for as long as this object lives or until it is closed.
+
+    Parameters
+    ----------
+    descriptor : int
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def close(self) -> None:
+        """Let go. In a forked child: close the copy of the descriptor, which lets nothing go."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def share(self) -> None:
+        """Turn a hold alone into one for reading."""
+        assert self._descriptor is not None
+        try_lock(self._descriptor, shared=True, wait=True)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def hold_for_reading(store: Path, timeout_s: float) -> Hold:
+    """Hold a store against deletes and compactions.
+
+    Raises
+    ------
+    StoreLockedError
+        A delete or a compaction went on for longer than `timeout_s`.
+    NotAStoreError, StoreIOError
+    """
+    with files.errors_named(store, "open the store"):
+        try:
+            descriptor = os.open(store / META, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            raise missing(store) from None
+        try:
+            if lock_within(descriptor, timeout_s, shared=True):
+                return Hold(descriptor)
+            note = read_note(store)
+            raise StoreLockedError(
+                f"{store}: {_who(note)} is deleting records or compacting, {_since(note)}, and it took longer than "
+                f"{timeout_s:g} s: wait for it, or open with a larger timeout_s",
+                store=store,
+                holder=note.get("pid"),
+                since=note.get("since"),
+            )
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+
+def hold_for_writing(store: Path, timeout_s: float, is_ours: Callable[[], bool]) -> int:
+    """Become the store's writer, and return the descriptor that says so; closing it lets go.
+
+    Parameters
+    ----------
+    store : pathlib.Path
+    timeout_s : float
+    is_ours : callable
+        Returns whether another handle of this process is the writer: then there is nothing to wait for.
+
+    Raises
+    ------
+    StoreLockedError
+        There is another writer.
+    StoreIOError
+    """
+    with files.errors_named(store, "open it for writing", "the store is as it was before"):
+        try:
+            descriptor = files.open_for_change(store / LOCK)
+        except FileNotFoundError:
+            try:
+                descriptor = files.create(store / LOCK)
+            except FileExistsError:  # another writer was quicker
+                descriptor = files.open_for_change(store / LOCK)
+        try:
+            deadline = time.monotonic() + timeout_s
+            while not lock_within(descriptor, min(_LOOK_S, max(deadline - time.monotonic(), 0))):
+                if is_ours():
+                    raise locked_by_this_process(
+                        store, "has changed the store and is its writer until it is closed"
+                    )
+                if time.monotonic() >= deadline:
+                    raise _writer_locked(store, timeout_s)
+            write_note(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    return descriptor
+
+
+def hold_alone(store: Path, timeout_s: float) -> Hold:
+    """Hold a store that nobody else reads. The caller has let its own hold go.
+
+    Raises
+    ------
+    StoreLockedError
+        Somebody read for longer than `timeout_s`.
+    StoreIOError
+    """
+    with files.errors_named(store, "open it for writing"):
+        descriptor = files.open_for_change(store / META)
+        try:
+            if lock_within(descriptor, timeout_s):
+                return Hold(descriptor)
+            holders = _holders(descriptor)
+            by = f"by {', '.join(f'process {pid}' for pid in holders)}" if holders else "by other processes"
+            raise StoreLockedError(
+                f"{store}: it is open for reading {by}, for longer than {timeout_s:g} s, and deleting and compacting "
+                "need it alone: close those readers, or allow a larger timeout_s",
+                store=store,
+                holder=holders[0] if holders else None,
+            )
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+
+def has_writer(store: Path) -> bool:
+    """Return whether a living process is the store's writer."""
+    try:
+        with files.opened(os.open(store / LOCK, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+            return not try_lock(descriptor, shared=True)
+    except FileNotFoundError:
+        return False
+
+
+def write_note(descriptor: int) -> None:
+    """Note in the lock file who holds it, for the message of those who wait."""
+    note = {
+        "pid": os.getpid(),
+        "host": platform.node(),
+        "since": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    text = json.dumps(note).encode() + b"\n"
+    files.write_at(descriptor, text, 0)
+    files.set_size(descriptor, len(text))
+
+
+def read_note(store: Path) -> dict[str, object]:
+    """Return what the writer noted: pid, host, since; empty where there is nothing legible."""
+    try:
+        note = json.loads(files.read_whole(store / LOCK, _MAX_NOTE_BYTES))
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def missing(store: Path) -> NotAStoreError:
+    """Return the error for a path that holds no store, which says what it holds."""
+    if not os.path.lexists(store):
+        problem = "there is nothing at this path"
+    elif not store.is_dir():
+        problem = "this is not a directory"
+    else:
+        problem = f"the directory has no {META}"
+    return NotAStoreError(f"{store}: not a Zrecord store: {problem}", store=store)
+
+
+def locked_by_this_process(store: Path, what: str) -> StoreLockedError:
+    """Return the error for a store that another handle of this process holds."""
+    return StoreLockedError(
+        f"{store}: another handle of this process {what}: close that one first, or use it",
+        store=store,
+        holder=os.getpid(),
+    )
+
+
+def _writer_locked(store: Path, timeout_s: float) -> StoreLockedError:
+    note = read_note(store)
+    return StoreLockedError(
+        f"{store}: {_who(note)} is its writer, {_since(note)}, and there can be one at a time: wait until it closes "
+        f"the store (this waited {timeout_s:g} s), or open with a larger timeout_s",
+        store=store,
+        holder=note.get("pid"),
+        since=note.get("since"),
+    )
+
+
+def _who(note: dict[str, object]) -> str:
+    if "pid" not in note:
+        return "another process"
+    host = note.get("host")
+    return f"process {note['pid']}" + (f" on {host}" if host and host != platform.node() else "")
+
+
+def _since(note: dict[str, object]) -> str:
+    return f"since {note['since']}" if "since" in note else "since an unknown time"
+
+
+def _holders(descriptor: int) -> list[int]:
+    """Return the processes that hold a lock on an open file, as far as the system tells (Linux)."""
+    if not sys.platform.startswith("linux"):
+        return []
+    info = os.fstat(descriptor)
+    device = f"{os.major(info.st_dev):02x}:{os.minor(info.st_dev):02x}:{info.st_ino}"
+    try:
+        with open("/proc/locks", encoding="ascii", errors="replace") as stream:
+            lines = [line.split() for line in stream]
+    except OSError:
+        return []
+    pids = {int(line[4]) for line in lines if line[1] == "FLOCK" and line[5] == device and line[4].isdigit()}
+    return sorted(pids - {0})
