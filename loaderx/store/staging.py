@@ -16,7 +16,17 @@ from types import TracebackType
 from loaderx.errors import LoaderxError, NotAStoreError, ZrecordError
 from loaderx.store import files
 from loaderx.store.create import foreign_files, make_directories, make_empty
-from loaderx.store.format import META, SCHEMA, chunk_name, is_store_file
+from loaderx.store.format import META, SCHEMA, is_store_file
+from loaderx.store.locks import hold_for_writing
+from loaderx.store.session import is_writer_here
+
+# In a partial store inside its place: the names of the files that are being moved out of it.
+_MOVES = "moves"
+_MAX_MOVES_BYTES = 1 << 20
+
+
+# How long the writer of a store that is to be replaced is waited for.
+_TIMEOUT_S = 10.0
 
 
 class Staging:
@@ -38,6 +48,8 @@ class Staging:
 
     Raises
     ------
+    StoreLockedError
+        The store that is to be replaced has a writer.
     NotAStoreError
         What is at `target` is not a store that may be replaced, or is a directory that a store cannot be put into.
     """
@@ -124,6 +136,9 @@ class Staging:
         # The schema last: until it is there, nobody takes the directory for a dataset.
         names = sorted(os.listdir(self.path), key=lambda name: (name == SCHEMA, name == META, name))
         moved: list[Path] = []
+        # What `take_back_moves` needs to know of a builder that died from here on.
+        files.write_new(self.path / _MOVES, "\n".join(names).encode())
+        files.sync_directory(self.path)
         try:
             for name in names:
                 if name == SCHEMA:
@@ -133,8 +148,9 @@ class Staging:
                 files.rename(self.path / name, self._target / name)
                 moved.append(self._target / name)
             files.sync_directory(self._target)
+            files.unlink(self.path / _MOVES)
         except BaseException:
-            for path in moved:
+            for path in reversed(moved):
                 with contextlib.suppress(OSError):
                     files.unlink(path)
             raise
@@ -143,6 +159,11 @@ class Staging:
     def _install_over_store(self) -> None:
         target = self._target
         _check_target(target, True)
+        # What a writer of the old store were to commit from here on would be lost with it.
+        with files.opened(hold_for_writing(target, _TIMEOUT_S, lambda: is_writer_here(target))):
+            self._exchange(target)
+
+    def _exchange(self, target: Path) -> None:
         if not files.exchange(self.path, target):
             aside = self.path.with_name(self.path.name.replace(".partial-", ".replaced-"))
             files.rename(target, aside)
@@ -160,8 +181,8 @@ class Staging:
 def take_back_moves(target: Path) -> None:
     """Remove from a directory the files of a store whose builder died while it moved them there.
 
-    The schema moves last: as long as the partial store has it, nothing in the directory is a dataset, and what the
-    partial store has no longer was moved. Once it has moved, all of them have.
+    The partial store has a list of them. The schema moves last: as long as it is still there, the directory holds no
+    dataset, and what of the list is there no longer was moved.
     """
     if not target.is_dir():
         return
@@ -174,11 +195,11 @@ def take_back_moves(target: Path) -> None:
             continue  # its builder lives
         with files.opened(lock):
             left = set(os.listdir(partial))
-            moved = [name for name in os.listdir(target) if is_store_file(name)]
-            # Chunk 0 moves first. Where both have a file of one name, another program has put a store there since.
-            if SCHEMA in left and chunk_name(0) not in left and left.isdisjoint(moved):
-                for name in moved:
-                    files.unlink(target / name)
+            if _MOVES in left and SCHEMA in left:
+                for name in files.read_whole(partial / _MOVES, _MAX_MOVES_BYTES).decode().split("\n"):
+                    if is_store_file(name) and name not in left and os.path.lexists(target / name):
+                        files.unlink(target / name)
+                files.sync_directory(target)  # before the list goes
             files.remove_tree(partial)
 
 

@@ -677,6 +677,18 @@ def test_threads_fork_beside_a_writer(path: Path) -> None:
     assert set(contents(path)[10:]) == {b"x" * 50}
 
 
+def test_a_store_with_a_writer_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "d.zr"
+    loaderx.write_dataset(path, np.arange(10), progress=False)
+    with Zrecord(path) as z:
+        fill(z, [bytes(8)])
+        with pytest.raises(StoreLockedError, match="this process"):
+            loaderx.write_dataset(path, np.arange(20), overwrite=True, progress=False)
+        fill(z, [bytes(8)])
+    assert len(Dataset(path)) == 12 and sorted(os.listdir(tmp_path)) == ["d.zr"]
+    assert loaderx.write_dataset(path, np.arange(20), overwrite=True, progress=False) == 20
+
+
 # ---- pickling ----------------------------------------------------------------------------------------------------
 
 
