@@ -132,22 +132,23 @@ class Session:
             found, stock = header, self._look_through(header)
             header = stock.header
             self._check_chunk(header)
-            if not self._staged:
-                # First of all, while what a killed session or another program left is still as it was: from here on
-                # the machine may stop, and all that is there now is to be trusted.
+            if not self._staged and os.path.lexists(self._store / MARK):
+                # A killed session's. Nothing that it or another program left is changed while it is there: a machine
+                # that stops in between would leave it to be judged by half of the evidence.
                 left = read_mark(self._store)
-                first = header.tail_chunk if left is None else min(left.base.tail_chunk, header.tail_chunk)
-                self.files.sync_chunks_from(first, header.tail_chunk)
+                self.files.sync_chunks_from(0 if left is None else left.base.tail_chunk, header.tail_chunk)
                 self.files.sync_rows()
-                self._marked = True
-                write_mark(self._store, header)
+                self.drop_mark()
             self._adopt(found, stock, create=True)
             self._sweep(header)
             self._clear_beyond(header.length)
             self._fit_sums(header.length)
             self._set_room(header, 0 if self._staged else _ROOM)
             if not self._staged:
+                self.files.sync_chunks_from(header.tail_chunk, header.tail_chunk)
                 self.files.sync_rows()
+                self._marked = True
+                write_mark(self._store, header)
         self._begun = True
         return header
 
