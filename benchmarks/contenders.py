@@ -23,6 +23,10 @@ Gather = Callable[[NDArray[np.int64]], Any]
 OWN_HINT = 'build this package: pip install -e ".[bench]"'
 EXTRA_HINT = 'pip install -e ".[bench]"'
 LEGACY_FOLDER = "loaderx-0.7.3"
+BEFORE_FOLDER = "loaderx-before"
+BEFORE_HINT = (
+    "pip install --target DIR/loaderx-before a wheel of the commit to compare with, then --peers DIR"
+)
 LEGACY_HINT = "python -m tests.peers DIR, then --peers DIR"
 
 
@@ -85,9 +89,10 @@ def decode_shape(text: bytes) -> tuple[int, ...]:
 class LoaderxStore:
     """This package: `write_dataset`, and ``Dataset.__getitems__``."""
 
-    def __init__(self, codec: str, threads: int = 0) -> None:
+    def __init__(self, codec: str, threads: int = 0, io: str = "mmap") -> None:
         self.codec = codec
         self.threads = threads
+        self.io = io
         self._opened = ExitStack()
 
     def prepare(self) -> str:
@@ -104,7 +109,7 @@ class LoaderxStore:
 
     def open(self, path: Path) -> Gather:
         """Open the array on the store."""
-        dataset = self._opened.enter_context(self._package.Dataset(path, threads=self.threads))
+        dataset = self._opened.enter_context(self._package.Dataset(path, threads=self.threads, io=self.io))
         gather: Gather = dataset.__getitems__
         return gather
 

@@ -6,7 +6,15 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import bounds, contenders
-from benchmarks.contenders import EXTRA_HINT, LEGACY_FOLDER, LEGACY_HINT, OWN_HINT, Contender
+from benchmarks.contenders import (
+    BEFORE_FOLDER,
+    BEFORE_HINT,
+    EXTRA_HINT,
+    LEGACY_FOLDER,
+    LEGACY_HINT,
+    OWN_HINT,
+    Contender,
+)
 
 
 def list_contenders(bounds_library: Path) -> dict[str, Contender]:
@@ -16,6 +24,13 @@ def list_contenders(bounds_library: Path) -> dict[str, Contender]:
         Contender("loaderx zstd", "loaderx", partial(contenders.LoaderxStore, "zstd"), OWN_HINT),
         Contender("loaderx raw, 1 thread", "loaderx", partial(contenders.LoaderxStore, "raw", 1), OWN_HINT),
         Contender("loaderx zstd, 1 thread", "loaderx", partial(contenders.LoaderxStore, "zstd", 1), OWN_HINT),
+        Contender("loaderx before raw", BEFORE_FOLDER, partial(contenders.LoaderxStore, "raw"), BEFORE_HINT),
+        Contender(
+            "loaderx before zstd", BEFORE_FOLDER, partial(contenders.LoaderxStore, "zstd"), BEFORE_HINT
+        ),
+        Contender(
+            "loaderx raw, pread", "loaderx", partial(contenders.LoaderxStore, "raw", 0, "pread"), OWN_HINT
+        ),
         Contender("loaderx 0.7.3 raw", LEGACY_FOLDER, partial(contenders.LegacyStore, "raw"), LEGACY_HINT),
         Contender("loaderx 0.7.3 zstd", LEGACY_FOLDER, partial(contenders.LegacyStore, "zstd"), LEGACY_HINT),
         Contender("npy memmap", "numpy", contenders.MemmapStore, "pip install numpy"),

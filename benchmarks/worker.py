@@ -25,6 +25,7 @@ from benchmarks.registry import list_contenders
 
 WARM_CALLS = 3
 LEAST_CALLS = 4
+MOST_WRITTEN_BYTES = 1 << 29
 
 
 class Worker:
@@ -83,6 +84,32 @@ class Worker:
             took.append(clock() - start)
             del result
         return took
+
+    def append(
+        self, data: str, folder: str, codec: str, batch: int, record_bytes: int, seconds: float
+    ) -> list[int]:
+        """Append batches to a store of this package for `seconds`: nanoseconds of each call but the first three.
+
+        The store is made in `folder` and removed; neither that nor its beginning and end are timed.
+        """
+        from loaderx import Zrecord
+
+        records = np.load(data).reshape(-1)
+        n_bytes = batch * record_bytes
+        clock, took = time.perf_counter_ns, list[int]()
+        with tempfile.TemporaryDirectory(dir=folder) as scratch, Zrecord(Path(scratch) / "s", codec) as store:
+            at, written = 0, 0
+            deadline = clock() + int(seconds * 1e9)
+            while len(took) < WARM_CALLS + LEAST_CALLS or (
+                clock() < deadline and written < MOST_WRITTEN_BYTES
+            ):
+                part = records[at : at + n_bytes]
+                start = clock()
+                store.append(part, batch, record_bytes)
+                took.append(clock() - start)
+                at = (at + n_bytes) % (len(records) - n_bytes)
+                written += n_bytes
+        return took[WARM_CALLS:]
 
     def close(self) -> None:
         """Close what `open` opened."""

@@ -8,15 +8,13 @@ from pathlib import Path
 from loaderx.errors import NotAStoreError
 from loaderx.store import files
 from loaderx.store.format import (
-    HEADER,
-    MAGIC,
     META,
     META_BYTES,
     OWN_FILES,
-    VERSION,
     chunk_name,
     is_store_file,
 )
+from loaderx.store.header import Header
 
 
 def create_store(store: Path) -> None:
@@ -49,8 +47,7 @@ def make_empty(store: Path) -> None:
     if not first_chunk.exists():
         os.close(files.create(first_chunk))
         files.sync_directory(store)  # a store never names a chunk whose own name has not reached the disk
-    header = MAGIC + VERSION.to_bytes(2, "little")
-    files.write_new(store / META, header.ljust(HEADER.itemsize, b"\0"), META_BYTES)
+    files.write_new(store / META, Header(0, 0, 0).pack(), META_BYTES)
     files.sync_directory(store)
 
 

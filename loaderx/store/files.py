@@ -54,10 +54,12 @@ def open_for_change(path: Path) -> int:
 def write_at(descriptor: int, data: Bytes, offset: int) -> None:
     """Write all of `data` at `offset`, however many calls the system takes for it."""
     _announce("write", descriptor, data, offset)
-    view = memoryview(data).cast("B")
-    done = 0
-    while done < len(view):
-        done += os.pwrite(descriptor, view[done:], offset + done)
+    n_bytes = data.nbytes if isinstance(data, memoryview) else len(data)
+    done = os.pwrite(descriptor, data, offset)
+    if done < n_bytes:
+        view = memoryview(data).cast("B")
+        while done < n_bytes:
+            done += os.pwrite(descriptor, view[done:], offset + done)
 
 
 def set_size(descriptor: int, n_bytes: int) -> None:

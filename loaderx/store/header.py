@@ -24,6 +24,8 @@ from loaderx.store.format import (
     entry_at,
 )
 
+_PACKED = struct.Struct("<4sHHII")
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
@@ -32,6 +34,10 @@ class Header:
     tail_chunk: int
     tail_offset: int
     length: int
+
+    def pack(self) -> bytes:
+        """Return the first bytes of `meta.zr` of a store with this header."""
+        return _PACKED.pack(MAGIC, VERSION, self.tail_chunk, self.tail_offset, self.length)
 
     @property
     def tail(self) -> tuple[int, int]:

@@ -28,7 +28,7 @@ from loaderx._core.maps import FileMap
 from loaderx._core.threads import available_cpus
 from loaderx.errors import StoreWarning
 from loaderx.store import files, journal, locks, mark
-from loaderx.store.format import HEADER, JOURNAL, MAGIC, MARK, META_BYTES, SUM, VERSION, chunk_name
+from loaderx.store.format import JOURNAL, MARK, META_BYTES, SUM, chunk_name
 from loaderx.store.header import Header, read_header, write_length, write_tail
 from loaderx.store.journal import Journal
 from loaderx.store.rows import byte_blocks
@@ -273,10 +273,7 @@ def _patched(
         entries["offset"][rows["index"]] = journal.data_at(change) + np.cumsum(sizes) - sizes
         entries["chunk_id"][rows["index"]] = header.tail_chunk + 1
     after = header if change.old == change.new else change.new
-    new = np.zeros(1, HEADER)
-    new["magic"], new["version"] = MAGIC, VERSION
-    new["tail_chunk"], new["tail_offset"], new["length"] = *after.tail, after.length
-    return private_map(new.tobytes() + entries[: after.length].tobytes(), META_BYTES, mapped)
+    return private_map(after.pack() + entries[: after.length].tobytes(), META_BYTES, mapped)
 
 
 def private_map(data: bytes, capacity: int, mapped: bool) -> FileMap:

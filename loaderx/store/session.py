@@ -23,6 +23,7 @@ from loaderx.errors import CorruptRecordError
 from loaderx.store import files, locks
 from loaderx.store.descriptors import Descriptors
 from loaderx.store.format import (
+    HEADER,
     LOCK,
     MARK,
     META_BYTES,
@@ -93,6 +94,7 @@ class Session:
         self._marked = False
         self._room = 0
         self._header: Header | None = None
+        self._header_bytes = b""
         if not staged:
             self._lock = locks.hold_for_writing(store, timeout_s, lambda: is_writer_here(store))
             _sessions.add(self)
@@ -109,6 +111,9 @@ class Session:
 
     def header(self) -> Header:
         """Return the header as it is now, without this session's room."""
+        if self.is_ready():
+            assert self._header is not None
+            return self._header
         found = read_header(self._store, self.files.table)
         if self._header is not None and found == self._in_file(self._header):
             return self._header
@@ -117,6 +122,10 @@ class Session:
         self._room = 0
         self._header = None
         return found
+
+    def is_ready(self) -> bool:
+        """Return whether appends may begin and nobody else has changed the store since the last one."""
+        return self._begun and os.pread(self.files.meta, HEADER.itemsize, 0) == self._header_bytes
 
     def begin(self) -> Header:
         """Make the store ready to be appended to, and return its header, without room.
@@ -149,6 +158,7 @@ class Session:
                 self.files.sync_rows()
                 self._marked = True
                 write_mark(self._store, header)
+        self._note(header)
         self._begun = True
         return header
 
@@ -163,7 +173,7 @@ class Session:
         files.write_at(self.files.sums, pack_mark(then), 0)
         write_tail(self.files.meta, now, then)
         write_length(self.files.meta, then.length)
-        self._header = header
+        self._note(header)
 
     def take_back(self, header: Header) -> None:
         """Have the header be what it was before an append, whatever of it was changed. The next one begins anew."""
@@ -233,6 +243,11 @@ class Session:
     def _in_file(self, header: Header) -> Header:
         """Return the header that is in the file while the session's is this one."""
         return Header(header.tail_chunk, min(header.tail_offset + self._room, _MAX_OFFSET), header.length)
+
+    def _note(self, header: Header) -> None:
+        """Note what the session has left in the file."""
+        self._header = header
+        self._header_bytes = self._in_file(header).pack()
 
     def _set_room(self, header: Header, room: int) -> None:
         """Have the tail in the file lie so many bytes behind the session's."""

@@ -131,6 +131,11 @@ def renew_snapshot(
     )
 
 
+def longer(old: Snapshot, length: int) -> Snapshot:
+    """Return a snapshot of the same files with more records."""
+    return Snapshot(old.table, old.chunks, length, old.dictionary, old.gate, old.max_record_bytes, old.sums)
+
+
 def _sums(store: Path, view: View, table: FileMap, mapped: bool) -> FileMap | None:
     """Return the sums to compare records with: the file, or a private copy without what is not to be trusted.
 

@@ -43,7 +43,7 @@ from loaderx.store.options import (
 from loaderx.store.reader import Reader, open_handles
 from loaderx.store.recovery import Recovery
 from loaderx.store.session import Session
-from loaderx.store.snapshot import read_dictionary
+from loaderx.store.snapshot import longer, read_dictionary
 from loaderx.store.table import table_blocks
 
 # How often a change looks whether the gathers that ran when it began are done. They last micro- to milliseconds, and
@@ -293,6 +293,7 @@ class Zrecord(Reader):
         """
         with self._changing() as session:
             snapshot = self._current()
+            is_known = session.is_ready()
             with Appender(self.path, session, self._team, self._chunk_bytes) as appender:
                 append = Append(self.path, appender, self._compressor)
                 try:
@@ -300,7 +301,11 @@ class Zrecord(Reader):
                 finally:
                     append.end()
                 append.first = appender.commit()
-            self._renew(snapshot)
+            header = session.header()
+            if is_known and header.tail_chunk + 1 == len(snapshot.chunks):
+                self._install(longer(snapshot, header.length))  # no other file has come, and none has changed
+            else:
+                self._renew(snapshot)
 
     def delete(self, idxs: npt.ArrayLike) -> None:
         """Delete records; the last ones take their places, the highest index first. Their bytes stay until `compact`.
@@ -449,12 +454,14 @@ class Zrecord(Reader):
             self._changes = True
             try:
                 yield self._session or self._begin_session()
-            finally:
-                self._changes = False
+            except BaseException:
                 if self._session is not None and journal.exists(self._store):
                     # A change that could be neither finished nor taken back: the next one begins by finishing it.
                     self._session.forget()
                     self._session = None
+                raise
+            finally:
+                self._changes = False
                 if self._closed:
                     self._end_session()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import docs, pairing, registry, store
+from benchmarks import docs, pairing, registry, safety, store
 from benchmarks.__main__ import main
 from benchmarks.contenders import NotInstalledError
 from benchmarks.data import make_records
@@ -84,11 +84,13 @@ def test_every_target_names_rows_that_its_benchmark_measures() -> None:
         "busy_raw": store.BUSY_RAW,
     }
     every = registry.list_contenders(Path("none"))
-    assert set().union(*tables.values(), store.BUSY_ZSTD) == set(every)
+    assert set().union(*tables.values(), store.BUSY_ZSTD, safety.GATHERS) == set(every)
     for target in TARGETS:
         assert target.benchmark in docs.SECTIONS
         if target.benchmark == "store":
             assert {target.numerator, target.denominator} <= set(tables[target.table])
+        if target.benchmark == "safety":
+            assert {target.numerator, target.denominator} <= set(safety.GATHERS)
 
 
 @pytest.mark.parametrize(
