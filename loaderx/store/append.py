@@ -147,19 +147,13 @@ class Appender:
                 begin, end = int(block_starts[0]), int(block_starts[-1]) + int(block_lens[-1])
                 entries["phys_length"] = block_lens
                 stored = source[begin:end]
+                # Summed here and then written, not beside the last block's write: the two would wait for one memory.
                 checksums(stored, block_starts - begin, block_lens, sums, self._threads)
-            else:
-                stored = self._compress(
-                    source,
-                    block_starts,
-                    block_lens,
-                    entries,
-                    sums,
-                    CODECS[codec],
-                    level,
-                    dictionary,
-                    number % 2,
-                )
+                self._write(stored, entries, sums)
+                continue
+            stored = self._compress(
+                source, block_starts, block_lens, entries, sums, CODECS[codec], level, dictionary, number % 2
+            )
             # One block is written while the next is compressed: two blocks of scratch, and no core waits for the disk.
             if writing is not None:
                 writing.result()

@@ -9,7 +9,6 @@ where it stopped. Source of the scheme: write-ahead (redo) logging, here of one 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,8 +174,8 @@ def _give_back(store: Path, session: Session, plan: Plan, header: Header) -> Non
 
 def _block_bytes(store: Path) -> int:
     """Return how many bytes to move at once: less where the disk has no room for them in the journal."""
-    free = shutil.disk_usage(store).free
-    return max(_LEAST_BLOCK_BYTES, min(_BLOCK_BYTES, free // 2))
+    disk = os.statvfs(store)
+    return max(_LEAST_BLOCK_BYTES, min(_BLOCK_BYTES, disk.f_bavail * disk.f_frsize // 2))
 
 
 def _change(

@@ -13,7 +13,6 @@ import errno
 import os
 import secrets
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -304,6 +303,8 @@ def private_file(data: bytes) -> int:
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("loaderx", os.MFD_CLOEXEC)
     else:
+        import tempfile  # here: elsewhere nobody needs it
+
         descriptor, name = tempfile.mkstemp()
         os.unlink(name)
     try:
