@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from loaderx.arrays.schema import Schema, read_schema
 from loaderx.errors import SchemaError
 from loaderx.store.options import check_max_batch_bytes, check_path
+from loaderx.store.recovery import Recovery
 from loaderx.store.zrecord import Zrecord
 
 
@@ -81,6 +82,11 @@ class OpenDataset:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """What was done about a crash when the dataset was opened (`Zrecord.recovery`); None where nothing was."""
+        return self._store.recovery
 
     def refresh(self) -> int:
         """See what was appended since the dataset was opened or last refreshed, and return the number of records.

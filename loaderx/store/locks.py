@@ -9,6 +9,7 @@ A lock belongs to the open file: a forked child has to close its copy, for unloc
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -47,6 +48,10 @@ class Hold:
         if descriptor is not None:
             os.close(descriptor)
 
+    def is_at(self, path: Path) -> bool:
+        """Return whether the file that is held is the one that a path names."""
+        return self._descriptor is not None and _is_at(self._descriptor, path)
+
     def share(self) -> None:
         """Turn a hold alone into one for reading."""
         assert self._descriptor is not None
@@ -66,24 +71,24 @@ def hold_for_reading(store: Path, timeout_s: float) -> Hold:
     NotAStoreError, StoreIOError
     """
     with files.errors_named(store, "open the store"):
-        try:
-            descriptor = os.open(store / META, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except (FileNotFoundError, NotADirectoryError):
-            raise missing(store) from None
-        try:
-            if lock_within(descriptor, timeout_s, shared=True):
-                return Hold(descriptor)
-            note = read_note(store)
-            raise StoreLockedError(
-                f"{store}: {_who(note)} is deleting records or compacting, {_since(note)}, and it took longer than "
-                f"{timeout_s:g} s: wait for it, or open with a larger timeout_s",
-                store=store,
-                holder=note.get("pid"),
-                since=note.get("since"),
-            )
-        except BaseException:
-            os.close(descriptor)
-            raise
+        while True:
+            try:
+                descriptor = os.open(store / META, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            except (FileNotFoundError, NotADirectoryError):
+                raise missing(store) from None
+            hold = Hold(descriptor)
+            if not lock_within(descriptor, timeout_s, shared=True):
+                note = read_note(store)
+                raise StoreLockedError(
+                    f"{store}: {_who(note)} is deleting records or compacting, {_since(note)}, and it took longer "
+                    f"than {timeout_s:g} s: wait for it, or open with a larger timeout_s",
+                    store=store,
+                    holder=note.get("pid"),
+                    since=note.get("since"),
+                )
+            if hold.is_at(store / META):
+                return hold
+            hold.close()  # another store has taken this one's place meanwhile
 
 
 def hold_for_writing(store: Path, timeout_s: float, is_ours: Callable[[], bool]) -> int:
@@ -103,27 +108,32 @@ def hold_for_writing(store: Path, timeout_s: float, is_ours: Callable[[], bool])
     StoreIOError
     """
     with files.errors_named(store, "open it for writing", "the store is as it was before"):
-        try:
-            descriptor = files.open_for_change(store / LOCK)
-        except FileNotFoundError:
+        while True:
+            descriptor = _open_or_create(store / LOCK)
             try:
-                descriptor = files.create(store / LOCK)
-            except FileExistsError:  # another writer was quicker
-                descriptor = files.open_for_change(store / LOCK)
-        try:
-            deadline = time.monotonic() + timeout_s
-            while not lock_within(descriptor, min(_LOOK_S, max(deadline - time.monotonic(), 0))):
-                if is_ours():
-                    raise locked_by_this_process(
-                        store, "has changed the store and is its writer until it is closed"
-                    )
-                if time.monotonic() >= deadline:
-                    raise _writer_locked(store, timeout_s)
-            write_note(descriptor)
-        except BaseException:
-            os.close(descriptor)
-            raise
-    return descriptor
+                deadline = time.monotonic() + timeout_s
+                while not lock_within(descriptor, min(_LOOK_S, max(deadline - time.monotonic(), 0))):
+                    if is_ours():
+                        raise locked_by_this_process(
+                            store, "has changed the store and is its writer until it is closed"
+                        )
+                    if time.monotonic() >= deadline:
+                        raise _writer_locked(store, timeout_s)
+                if _is_at(descriptor, store / LOCK):
+                    write_note(descriptor)
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # another store has taken this one's place meanwhile
+
+
+def _open_or_create(path: Path) -> int:
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return files.open_for_change(path)
+        with contextlib.suppress(FileExistsError):  # another was quicker
+            return files.create(path)
 
 
 def hold_alone(store: Path, timeout_s: float) -> Hold:
@@ -151,6 +161,13 @@ def hold_alone(store: Path, timeout_s: float) -> Hold:
         except BaseException:
             os.close(descriptor)
             raise
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def has_writer(store: Path) -> bool:

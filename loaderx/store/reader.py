@@ -33,7 +33,7 @@ from loaderx.store.options import (
     check_threads,
 )
 from loaderx.store.recovery import Recovery, is_needed
-from loaderx.store.snapshot import dictionary_stamp, open_snapshot, read_dictionary, renew_snapshot
+from loaderx.store.snapshot import dictionary_stamp, open_store, read_dictionary, renew_snapshot
 from loaderx.store.table import table_blocks
 
 _handles: weakref.WeakSet[Reader] = weakref.WeakSet()
@@ -94,11 +94,9 @@ class Reader:
         _handles.add(self)
 
     def _open(self) -> None:
-        gate = Gate()
-        gate.hold = hold_for_reading(self._store, self.timeout_s)
         self._dictionary_stamp = dictionary_stamp(self._store)
-        snapshot, self.recovery = open_snapshot(
-            self._store, gate, mapped=self.io == "mmap", verify=self.verify
+        snapshot, self.recovery = open_store(
+            self._store, self.timeout_s, mapped=self.io == "mmap", verify=self.verify
         )
         self._install(snapshot)
 

@@ -97,7 +97,7 @@ def look(store: Path, table: FileMap, header: Header, *, mapped: bool) -> View:
     header : Header
         As it is in the file.
     mapped : bool
-        As in `open_snapshot`.
+        As in `open_store`.
     """
     moved: FileMap | None = None
     touched = np.empty(0, np.int64)

@@ -53,14 +53,16 @@ def dictionary_stamp(store: Path) -> tuple[int, ...] | None:
     return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size
 
 
-def open_snapshot(store: Path, gate: Gate, *, mapped: bool, verify: bool) -> tuple[Snapshot, Recovery | None]:
-    """Open every file of a store for reading. What a crash left is seen to in memory.
+def open_store(
+    store: Path, timeout_s: float, *, mapped: bool, verify: bool
+) -> tuple[Snapshot, Recovery | None]:
+    """Hold a store for reading, and open every file of it. What a crash left is seen to in memory.
 
     Parameters
     ----------
     store : pathlib.Path
-    gate : Gate
-        Its `hold` is the caller's hold for reading.
+    timeout_s : float
+        How long to wait for a delete or a compaction.
     mapped : bool
         Whether to map the files, or to read them through their descriptors.
     verify : bool
@@ -69,12 +71,25 @@ def open_snapshot(store: Path, gate: Gate, *, mapped: bool, verify: bool) -> tup
     Returns
     -------
     snapshot : Snapshot
+        Its gate keeps the hold.
     recovery : Recovery or None
 
     Raises
     ------
-    NotAStoreError, FormatVersionError, CorruptRecordError, DictionaryError, StoreIOError
+    NotAStoreError, FormatVersionError, CorruptRecordError, DictionaryError, StoreIOError, StoreLockedError
     """
+    while True:
+        gate = Gate()
+        gate.hold = hold = locks.hold_for_reading(store, timeout_s)
+        snapshot, recovered = _open_snapshot(store, gate, mapped=mapped, verify=verify)
+        if hold.is_at(store / META):
+            return snapshot, recovered
+        # Another store has taken this one's place meanwhile, and some of the files may be its.
+
+
+def _open_snapshot(
+    store: Path, gate: Gate, *, mapped: bool, verify: bool
+) -> tuple[Snapshot, Recovery | None]:
     with errors_named(store, "open the store"):
         try:
             table = FileMap(store / META, META_BYTES, mapped)
@@ -112,7 +127,7 @@ def renew_snapshot(
     old : Snapshot
         Of the files themselves, not of a private copy (`recovery.look`).
     mapped, verify : bool
-        As in `open_snapshot`.
+        As in `open_store`.
     gate : Gate or None
         None: the old one, which stays open.
     dictionary : bytes or None

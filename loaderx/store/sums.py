@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -21,10 +20,10 @@ import numpy.typing as npt
 from loaderx._core.checksum import checksum, tags
 from loaderx._core.maps import FileMap
 from loaderx.store import files
-from loaderx.store.format import RECORD, SUM, SUMS, chunk_name
+from loaderx.store.format import SUM, SUMS, chunk_name
 from loaderx.store.header import Header
 from loaderx.store.rows import read_rows, write_rows
-from loaderx.store.table import places, table_blocks
+from loaderx.store.table import places, read_entries, table_blocks
 
 _MARK = struct.Struct("<4sHHIQQI")
 _MAGIC = b"ZSUM"
@@ -148,7 +147,7 @@ def _rewritten(
         chunks: dict[int, int] = {}
         for begin in range(0, len(from_the_end), _ENOUGH_RECORDS):
             indices = from_the_end[begin : begin + _ENOUGH_RECORDS]
-            entries = read_rows(table.read, indices, RECORD, 16)
+            entries = read_entries(table, indices)
             slots = read_slots(sums, indices)
             for index, entry, slot in zip(indices.tolist(), entries, slots, strict=True):
                 chunk, n_bytes = int(entry["chunk_id"]), int(entry["phys_length"])
@@ -189,7 +188,3 @@ def open_sums(store: Path, capacity: int, *, mapped: bool) -> FileMap | None:
             return FileMap(store / SUMS, capacity, mapped)
         except FileNotFoundError:
             return None
-
-
-#: Returns the indices of slots to be taken for empty.
-Strangers = Callable[[], npt.NDArray[np.int64]]

@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx._core.gather import inspect
-from loaderx._core.snapshot import Gate, Snapshot
+from loaderx._core.snapshot import Snapshot
 from loaderx._core.threads import available_cpus
 from loaderx.store.faults import fault_error
-from loaderx.store.locks import hold_for_reading
 from loaderx.store.options import check_path, check_seconds, check_threads
 from loaderx.store.recovery import Recovery
 from loaderx.store.rows import byte_blocks
-from loaderx.store.snapshot import open_snapshot
+from loaderx.store.snapshot import open_store
 from loaderx.store.table import places, read_table
 
 # Looked at between two reports of progress.
@@ -142,9 +141,7 @@ def verify(
     named = check_path(path)
     store = Path(os.path.abspath(path))
     n_threads = check_threads(threads) or available_cpus()
-    gate = Gate()
-    gate.hold = hold_for_reading(store, check_seconds("timeout_s", timeout_s))
-    snapshot, recovery = open_snapshot(store, gate, mapped=True, verify=True)
+    snapshot, recovery = open_store(store, check_seconds("timeout_s", timeout_s), mapped=True, verify=True)
     entries = read_table(store, snapshot.table, snapshot.length)
     order = np.argsort(places(entries), kind="stable")
     damaged: dict[int, str] = {}

@@ -6,6 +6,7 @@ import doctest
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderx import Dataset, RaggedDataset, Zrecord, write_dataset, write_ragged
+from loaderx import Dataset, RaggedDataset, Zrecord, verify, write_dataset, write_ragged
+from loaderx._core.checksum import checksum
+from loaderx.store import files
+from loaderx.store.mark import boot_id
+from tests.oracle import OracleStore
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -23,6 +28,7 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 FORMAT = ROOT / "docs" / "format.md"
 STORE = ROOT / "docs" / "store.md"
 RECIPES = ROOT / "docs" / "recipes.md"
+RELIABILITY = ROOT / "docs" / "reliability.md"
 
 TINY = [b"abc" * 12, b"xyz", b""]
 
@@ -136,7 +142,7 @@ def dumped() -> Iterator[Callable[[], Path]]:
     def make() -> Path:
         store = Path("dumped.zr")
         store.mkdir()
-        for name, content in zip(("meta.zr", "0.zr"), contents, strict=True):
+        for name, content in zip(("meta.zr", "0.zr", "sums.zr"), contents, strict=True):
             (store / name).write_bytes(content)
         return store
 
@@ -150,6 +156,8 @@ def test_dumped_bytes_are_the_store_of_the_page(dumped: Callable[[], Path], read
         data, splits = z.gather_packed([0, 1, 2])
         assert data.tobytes() == b"".join(TINY)
         assert splits.tolist() == [0, 36, 39, 39]
+    report = verify(store)
+    assert report.ok and report.checked == 3
 
 
 def test_page_makes_the_dumped_bytes(dumped: Callable[[], Path], reader: dict[str, Any]) -> None:
@@ -162,6 +170,8 @@ def test_page_makes_the_dumped_bytes(dumped: Callable[[], Path], reader: dict[st
     if len(made) == (store / "0.zr").stat().st_size:  # another release of zstd may find another frame
         assert head == (store / "meta.zr").read_bytes()
         assert made[-3:] == b"xyz"
+    if made == (store / "0.zr").read_bytes():
+        assert Path("tiny.zr/sums.zr").read_bytes() == (store / "sums.zr").read_bytes()
 
 
 def test_reader_of_the_page_reads_datasets(reader: dict[str, Any]) -> None:
@@ -190,3 +200,122 @@ def test_reader_of_the_page_refuses_damage(dumped: Callable[[], Path], reader: d
     (store / "meta.zr").write_bytes(meta)
     with pytest.raises(ValueError, match="a damaged record"):
         list(reader["read_records"](store))
+
+
+def layouts(title: str) -> list[struct.Struct]:
+    """Return the layouts that the tables of a section show, after checking that their fields lie side by side."""
+    (section,) = re.findall(
+        rf"^### {re.escape(title)}\n(.*?)(?=^##)", FORMAT.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    kinds = {"u16": "H", "u32": "I", "u64": "Q"}
+    formats: list[str] = []
+    end = 0
+    for first, last, kind in re.findall(r"^\| (\d+)-(\d+) \|.*\| ([^|]+) \|$", section, re.MULTILINE):
+        field = kinds.get(kind) or f"{kind.removesuffix(' bytes')}s"
+        if first == "0":
+            formats.append("<")
+            end = 0
+        assert int(first) == end and int(last) + 1 == end + struct.calcsize(f"<{field}"), (
+            f"{title}: {first}-{last}"
+        )
+        end = int(last) + 1
+        formats[-1] += field
+    return [struct.Struct(layout) for layout in formats]
+
+
+def header_of(store: Path) -> tuple[int, int, int]:
+    """Return tail_chunk, tail_offset and length as they are in the file."""
+    with (store / "meta.zr").open("rb") as meta:
+        _, _, tail_chunk, tail_offset, length = struct.unpack("<4sHHII", meta.read(16))
+    return tail_chunk, tail_offset, length
+
+
+def journals_of(store: Path, change: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Return the journals of a change, as they were when they reached the disk."""
+    seen: list[bytes] = []
+
+    def observe(operation: str, *_: object) -> None:
+        if operation == "fsync" and (store / "journal.zr").exists():
+            seen.append((store / "journal.zr").read_bytes())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "observe", observe)
+        change()
+    return seen
+
+
+def test_sums_and_mark_are_as_the_tables_of_the_page_say() -> None:
+    head, slot = layouts("sums.zr")
+    (mark,) = layouts("mark.zr")
+    store = Path("s.zr")
+    with Zrecord(store, "raw") as z:
+        z.append_var(b"abcdefgh", [0, 3, 6], [3, 3, 2])
+        z.sync()
+        base = (store / "mark.zr").read_bytes()
+        assert mark.unpack(base) == (b"ZMRK", 1, 0, 0, 3, 8, boot_id(), checksum(base[:-4]))
+        z.append(b"ij", 1, 2)
+        assert (store / "mark.zr").read_bytes() == base
+        assert header_of(store) == (0, 10 + 1, 4), "the room"
+        sums = (store / "sums.zr").read_bytes()
+        assert head.unpack_from(sums) == (b"ZSUM", 1, 0, 0, 4, 10 + 1, checksum(sums[:28]))
+    assert header_of(store) == (0, 10, 4)
+    sums = (store / "sums.zr").read_bytes()
+    assert head.unpack_from(sums) == (b"ZSUM", 1, 0, 0, 4, 10, checksum(sums[:28]))
+    assert head.size == 32 and len(sums) == 32 + 4 * slot.size
+    oracle = OracleStore(store)
+    for index, record in enumerate(oracle.records()):
+        entry = oracle.table[index : index + 1].tobytes()
+        assert slot.unpack_from(sums, 32 + 8 * index) == (checksum(entry), checksum(record))
+    assert not (store / "mark.zr").exists() and (store / "lock.zr").read_bytes() == b""
+
+
+def test_journals_are_as_the_tables_of_the_page_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, row = layouts("journal.zr")
+    assert (head.size, row.size) == (76, 56)
+    store = Path("s.zr")
+    with Zrecord(store, "raw") as z:
+        z.append_var(b"abcdefgh", [0, 3, 6], [3, 3, 2])
+    before = OracleStore(store).table.copy()
+    slots = (store / "sums.zr").read_bytes()[32:]
+    with Zrecord(store, "raw") as z:
+        journal, *_ = journals_of(store, lambda: z.delete([0]), monkeypatch)
+    sums = checksum(journal[76:]), checksum(b""), checksum(journal[:72])
+    assert head.unpack_from(journal) == (b"ZJNL", 1, 1, 0, 0, 8, 3, 0, 8, 2, *sums)
+    old, new = before[0:1].tobytes(), before[2:3].tobytes()
+    assert row.unpack_from(journal, 76) == (0, old, new, slots[:8], slots[16:24])
+    assert len(journal) == 76 + 56
+
+    before = OracleStore(store).table.copy()
+    slots = (store / "sums.zr").read_bytes()[32:]
+    with Zrecord(store, "raw") as z:
+        journal, *_ = journals_of(store, z.compact, monkeypatch)
+    rows = journal[76 : 76 + 2 * 56]
+    sums = checksum(rows), checksum(b"defgh"), checksum(journal[:72])
+    assert head.unpack_from(journal) == (b"ZJNL", 1, 2, 5, 0, 8, 2, 0, 8, 2, *sums)
+    after = OracleStore(store).table
+    slots_after = (store / "sums.zr").read_bytes()[32:]
+    for at, index in enumerate((1, 0)):  # in the order in which they lie
+        old, new = before[index : index + 1].tobytes(), after[index : index + 1].tobytes()
+        of_record = slice(8 * index, 8 * index + 8)
+        assert row.unpack_from(rows, 56 * at) == (index, old, new, slots[of_record], slots_after[of_record])
+    assert journal[76 + 2 * 56 :] == b"defgh"
+
+
+# ---- docs/reliability.md -----------------------------------------------------------------------------------------
+
+
+def test_every_test_that_the_page_names_is_there() -> None:
+    text = RELIABILITY.read_text("utf-8")
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", text)
+    assert len(named) > 80 and len(named) == text.count("::")
+    sources = {path: (ROOT / "tests" / path).read_text("utf-8") for path, _ in named}
+    missing = [f"{path}::{name}" for path, name in named if f"\ndef {name}(" not in sources[path]]
+    assert not missing, f"the page names tests that are not there: {missing}"
+
+
+def test_the_counts_of_the_page_have_no_faults() -> None:
+    _, _, rest = RELIABILITY.read_text("utf-8").partition("<!-- proofs: begin -->")
+    counts, _, _ = rest.partition("<!-- proofs: end -->")
+    rows = re.findall(r"^\| (in all|.+?) \|.* (\d+) \|$", counts, re.MULTILINE)
+    assert [name for name, _ in rows].count("in all") == 3
+    assert all(faults == "0" for _, faults in rows)

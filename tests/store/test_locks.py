@@ -24,7 +24,7 @@ import pytest
 
 import loaderx
 from loaderx import Dataset, RaggedDataset, StoreLockedError, StoreWarning, Zrecord
-from loaderx.store import files
+from loaderx.store import files, locks
 from tests.oracle import OracleStore
 from tests.store.children import in_child
 from tests.store.test_changing import contents, fill, tree
@@ -687,6 +687,31 @@ def test_a_store_with_a_writer_is_not_replaced(tmp_path: Path) -> None:
         fill(z, [bytes(8)])
     assert len(Dataset(path)) == 12 and sorted(os.listdir(tmp_path)) == ["d.zr"]
     assert loaderx.write_dataset(path, np.arange(20), overwrite=True, progress=False) == 20
+
+
+def test_a_lock_of_a_store_that_was_replaced_meanwhile_is_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for a store that is being replaced must not take the old one's lock for the new one's."""
+    real, replaced = locks.lock_within, list[str]()
+
+    def replaces_then_locks(descriptor: int, timeout_s: float, *, shared: bool = False) -> bool:
+        name = "meta.zr" if shared else "lock.zr"
+        if name not in replaced:
+            replaced.append(name)
+            subprocess.run(["cp", "--sparse=always", path / name, path / "copy"], check=True)
+            os.rename(path / "copy", path / name)
+        return real(descriptor, timeout_s, shared=shared)
+
+    with Zrecord(path, "raw") as z:
+        fill(z, [b"x"])
+    monkeypatch.setattr(locks, "lock_within", replaces_then_locks)
+    with Zrecord(path, "raw", timeout_s=0) as z:
+        fill(z, [b"y"])
+        assert sorted(replaced) == ["lock.zr", "meta.zr"]
+        with Zrecord(path, "raw", timeout_s=0) as other, pytest.raises(StoreLockedError):
+            fill(other, [b"z"])
+    assert contents(path)[-2:] == [b"x", b"y"]
 
 
 # ---- pickling ----------------------------------------------------------------------------------------------------
