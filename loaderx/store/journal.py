@@ -26,7 +26,7 @@ from loaderx.store.descriptors import Descriptors
 from loaderx.store.format import JOURNAL, RECORD, SUM
 from loaderx.store.header import Header, write_length, write_tail
 from loaderx.store.sums import pack_mark, write_slots
-from loaderx.store.table import read_entries, stretches, write_entries
+from loaderx.store.table import read_entries, same_entries, stretches, write_entries
 
 ROW = np.dtype([("index", "<i8"), ("old", RECORD), ("new", RECORD), ("old_sum", SUM), ("new_sum", SUM)])
 
@@ -176,12 +176,11 @@ def fits(journal: Journal, header: Header, table: FileMap) -> bool:
     appended has touched nothing that a move of records touches, and the move is still to be finished: some of the
     records may be half over their old places.
     """
-    indices = journal.rows["index"]
-    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < header.length:
+    if not _is_possible(journal, header):
         return False
-    entries = read_entries(table, indices)
-    is_new = entries == journal.rows["new"]
-    if not np.all(is_new | (entries == journal.rows["old"])):
+    entries = read_entries(table, journal.rows["index"])
+    is_new = same_entries(entries, journal.rows["new"])
+    if not np.all(is_new | same_entries(entries, journal.rows["old"])):
         return False
     if journal.old == journal.new:
         return header.tail >= journal.old.tail
@@ -189,9 +188,26 @@ def fits(journal: Journal, header: Header, table: FileMap) -> bool:
     return header == journal.old or (header == journal.new and bool(np.all(is_new)))
 
 
+def _is_possible(journal: Journal, header: Header) -> bool:
+    """Return whether this is a change that a delete or a compaction of this store can be."""
+    indices, old, new = journal.rows["index"], journal.rows["old"], journal.rows["new"]
+    if journal.new.tail != journal.old.tail or journal.new.length > journal.old.length:
+        return False
+    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < header.length:
+        return False
+    if len(np.unique(indices)) < len(indices) or np.any(new["chunk_id"] > header.tail_chunk):
+        return False
+    if journal.old != journal.new:
+        return len(journal.data) == 0
+    stays = all(
+        np.array_equal(old[name], new[name]) for name in ("phys_length", "logic_length", "codec", "reserved")
+    )
+    return stays and len(journal.data) == int(new["phys_length"].sum(dtype=np.int64))
+
+
 def is_moved(journal: Journal, table: FileMap) -> bool:
     """Return whether the bytes are at their new places: they had reached the disk before the first entry changed."""
-    return bool(np.any(read_entries(table, journal.rows["index"]) == journal.rows["new"]))
+    return bool(np.any(same_entries(read_entries(table, journal.rows["index"]), journal.rows["new"])))
 
 
 def carry_out(descriptors: Descriptors, journal: Journal, header: Header) -> None:

@@ -6,6 +6,7 @@ the machine they were written in: a later boot cannot know what reached the disk
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import struct
@@ -24,6 +25,8 @@ from loaderx.store.header import Header
 # Below 512 bytes, so that it is one sector, which a disk writes whole or not at all.
 _MARK = struct.Struct("<4sHHIQQ16sI")
 _MAGIC = b"ZMRK"
+# What reading says of something that no session wrote: too large, no regular file, a directory, a loop of links.
+_NO_MARK = (errno.EFBIG, errno.EINVAL, errno.EISDIR, errno.ELOOP)
 _VERSION = 1
 
 
@@ -58,14 +61,17 @@ def read_mark(store: Path) -> Mark | None:
     except OSError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
-        raise
+        if error.errno not in _NO_MARK:
+            raise
+        data = b""
     if len(data) == _MARK.size:
         magic, version, _, tail_chunk, length, tail_offset, boot, check = _MARK.unpack(data)
-        if magic == _MAGIC and version == _VERSION and check == checksum(data[:-4]):
+        is_whole = magic == _MAGIC and version == _VERSION and check == checksum(data[:-4])
+        if is_whole and tail_chunk < 1 << 16 and tail_offset < 1 << 32 and length < 1 << 32:
             return Mark(Header(tail_chunk, tail_offset, length), boot)
     warnings.warn(
-        f"{store}: {MARK} is damaged or of another release ({len(data)} bytes), and is not followed: if the machine "
-        "stopped while a program was writing, check the records with `python -m loaderx verify`",
+        f"{store}: {MARK} is damaged or of another release, and is not followed: if the machine stopped while a "
+        "program was writing, check the records with `python -m loaderx verify`",
         StoreWarning,
         stacklevel=2,
     )

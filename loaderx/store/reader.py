@@ -158,8 +158,8 @@ class Reader:
         stamp = dictionary_stamp(self._store)
         dictionary = None if stamp == self._dictionary_stamp else read_dictionary(self._store)
         self._dictionary_stamp = stamp
-        self._install(
-            renew_snapshot(
+        try:
+            fresh = renew_snapshot(
                 self._store,
                 snapshot,
                 mapped=self.io == "mmap",
@@ -167,7 +167,15 @@ class Reader:
                 gate=gate,
                 dictionary=dictionary,
             )
-        )
+        except ZrecordError:
+            if snapshot.table.is_at(self._store / META):
+                raise
+            fresh = None
+        if fresh is None or not snapshot.table.is_at(self._store / META):
+            # Another store has taken its place meanwhile, and some of the chunks may be its.
+            self._open()
+            return
+        self._install(fresh)
 
     def gather(self, idxs: npt.ArrayLike, dst: Any, stride: int, *, exact: bool = False) -> None:
         """Read records to equally spaced places: record ``idxs[i]`` to ``dst[i * stride:]``.

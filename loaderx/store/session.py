@@ -19,13 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx._core.maps import FileMap
-from loaderx.errors import CorruptRecordError
+from loaderx.errors import CorruptRecordError, StoreIOError
 from loaderx.store import files, locks
 from loaderx.store.descriptors import Descriptors
 from loaderx.store.format import (
     HEADER,
     LOCK,
     MARK,
+    META,
     META_BYTES,
     OWN_FILES,
     SUM,
@@ -122,6 +123,19 @@ class Session:
         self._room = 0
         self._header = None
         return found
+
+    def check_place(self) -> None:
+        """Raise `StoreIOError` where the store is no longer at its path.
+
+        Its files are open, and others are found by their names: a change would be made to two stores, by halves.
+        """
+        if not self.files.table.is_at(self._store / META):
+            raise StoreIOError(
+                f"{self._store}: the store was moved away, removed or replaced since this handle began to change it, "
+                "so it is changed no further: close the handle, and open the store where it is now",
+                store=self._store,
+                path=self._store / META,
+            )
 
     def is_ready(self) -> bool:
         """Return whether appends may begin and nobody else has changed the store since the last one."""
@@ -223,10 +237,12 @@ class Session:
         Raises
         ------
         StoreIOError
-            Something did not reach the disk. The mark stays, and the lock is let go all the same.
+            Something did not reach the disk, or the store is no longer at its path. The mark stays, and the lock is let
+            go all the same.
         """
         try:
             if self._marked:
+                self.check_place()
                 self.settle()
             if self._lock is not None:
                 with files.errors_named(self._store, "let the writer's lock go"):

@@ -10,7 +10,7 @@ import numpy as np
 
 from loaderx._core.maps import FileMap
 from loaderx._core.snapshot import DecompressionDictionary, Gate, Snapshot
-from loaderx.errors import CorruptRecordError, DictionaryError
+from loaderx.errors import CorruptRecordError, DictionaryError, ZrecordError
 from loaderx.store import locks, recovery
 from loaderx.store.files import errors_named, read_whole
 from loaderx.store.format import (
@@ -81,9 +81,14 @@ def open_store(
     while True:
         gate = Gate()
         gate.hold = hold = locks.hold_for_reading(store, timeout_s)
-        snapshot, recovered = _open_snapshot(store, gate, mapped=mapped, verify=verify)
+        try:
+            opened = _open_snapshot(store, gate, mapped=mapped, verify=verify)
+        except ZrecordError:
+            if hold.is_at(store / META):
+                raise
+            continue
         if hold.is_at(store / META):
-            return snapshot, recovered
+            return opened
         # Another store has taken this one's place meanwhile, and some of the files may be its.
 
 

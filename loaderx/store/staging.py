@@ -161,7 +161,11 @@ class Staging:
         _check_target(target, True)
         # What a writer of the old store were to commit from here on would be lost with it.
         with files.opened(hold_for_writing(target, _TIMEOUT_S, lambda: is_writer_here(target))):
-            self._exchange(target)
+            # And the directory, which is to have a partial store's name: another builder would sweep it away.
+            directory = files.hold_directory(target, wait=True)
+            assert directory is not None, "it was waited for"
+            with files.opened(directory):
+                self._exchange(target)
 
     def _exchange(self, target: Path) -> None:
         if not files.exchange(self.path, target):

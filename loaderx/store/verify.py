@@ -59,7 +59,8 @@ class Report:
     checked : int
         Of those, the ones whose stored bytes were compared with a checksum.
     unchecked : int
-        The ones without a checksum, which another program wrote. Their entries and frames were looked at all the same.
+        The ones without a checksum, which another program wrote. Their entries and frames were looked at all the same,
+        and are good. (A damaged record whose bytes could not be read is neither checked nor unchecked.)
     damaged : tuple of Damage
         In order of their indices.
     recovery : Recovery or None
@@ -145,11 +146,13 @@ def verify(
     entries = read_table(store, snapshot.table, snapshot.length)
     order = np.argsort(places(entries), kind="stable")
     damaged: dict[int, str] = {}
-    checked = 0
+    checked = unchecked = 0
     sizes = entries["phys_length"][order].astype(np.int64)
     done, total = 0, int(sizes.sum())
     for begin, end in byte_blocks(sizes, _BLOCK_BYTES, _BLOCK_RECORDS):
-        checked += _inspect(named, snapshot, entries, order[begin:end], n_threads, damaged)
+        compared, not_compared = _inspect(named, snapshot, entries, order[begin:end], n_threads, damaged)
+        checked += compared
+        unchecked += not_compared
         done += int(sizes[begin:end].sum())
         if progress is not None:
             progress(done, total)
@@ -158,7 +161,7 @@ def verify(
         Damage(index, int(entries["chunk_id"][index]), int(entries["offset"][index]), damaged[index])
         for index in sorted(damaged)
     )
-    return Report(named, snapshot.length, checked, snapshot.length - checked, found, recovery)
+    return Report(named, snapshot.length, checked, unchecked, found, recovery)
 
 
 def _inspect(
@@ -168,8 +171,16 @@ def _inspect(
     indices: npt.NDArray[np.int64],
     threads: int,
     damaged: dict[int, str],
-) -> int:
-    """Look at a block of records, note the damaged ones, and return how many had a checksum to compare."""
+) -> tuple[int, int]:
+    """Look at a block of records and note the damaged ones.
+
+    Returns
+    -------
+    compared : int
+        How many had a checksum that was compared.
+    not_compared : int
+        How many of the others are good as far as can be seen.
+    """
     faults = np.empty(len(indices), np.int32)
     details = np.empty(len(indices), np.int64)
     checked = np.empty(len(indices), np.uint8)
@@ -194,7 +205,7 @@ def _inspect(
             ),
         )
         damaged[index] = getattr(error, "problem", None) or error.message
-    return int(checked.sum())
+    return int(checked.sum()), int(np.count_nonzero((checked == 0) & (faults == 0)))
 
 
 def _find_overlaps(

@@ -199,7 +199,8 @@ class Zrecord(Reader):
         Notes
         -----
         Where this handle changed the store, everything has reached the disk when this returns. Waits for a change that
-        another thread makes through this handle.
+        another thread makes through this handle. Inside an `appending` block of the same thread it takes effect at the
+        end of the block: the append is still to be committed or taken back.
         """
         with self._lock:
             super().close()
@@ -424,6 +425,7 @@ class Zrecord(Reader):
         with self._lock:
             snapshot = self._current()
             if self._session is not None:
+                self._session.check_place()
                 self._session.sync()
                 return
             names = [chunk_name(chunk) for chunk in range(len(snapshot.chunks))]
@@ -453,7 +455,9 @@ class Zrecord(Reader):
                 )
             self._changes = True
             try:
-                yield self._session or self._begin_session()
+                session = self._session or self._begin_session()
+                session.check_place()
+                yield session
             except BaseException:
                 if self._session is not None and journal.exists(self._store):
                     # A change that could be neither finished nor taken back: the next one begins by finishing it.

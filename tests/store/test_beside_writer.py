@@ -459,7 +459,9 @@ def test_a_file_cut_while_threads_read(io: Io, store_path: Path) -> None:
         for _ in range(10):
             with turn:
                 os.truncate(store_path / "0.zr", 30_000)
-            time.sleep(0.02)
+            time.sleep(
+                0.02
+            )  # the readers read meanwhile, and what they know of the size is 10 ms old at most
             with turn, (store_path / "0.zr").open("r+b") as file:
                 file.seek(30_000)
                 file.write(rest)

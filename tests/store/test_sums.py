@@ -579,6 +579,8 @@ def test_a_chunk_cut_short(with_sums: bool, store_path: Path) -> None:
     os.truncate(store_path / "0.zr", 1250)
     found = damages(store_path)
     assert list(found) == list(range(12, 20))
+    report = loaderx.verify(store_path)
+    assert (report.checked, report.unchecked) == ((12, 0) if with_sums else (0, 12))
     assert "1250" in found[12]
 
 
