@@ -240,7 +240,8 @@ class Pipeline:
         pip_install(env, "-e", ".[test]", cwd=tree)
         self.check_build(log, env, source, tree, openmp)
         # Locks and recovery are the same whatever the core was built with, and the longest.
-        apart = [f"--ignore=tests/store/test_{name}.py" for name in ("locks", "recovery", "beside_writer")]
+        longest = ("locks", "recovery", "interrupted", "beside_writer")
+        apart = [f"--ignore=tests/store/test_{name}.py" for name in longest]
         command = [python_of(env), "-m", "pytest", "tests/core", "tests/store", *apart]
         log.pytest(command, self.work / f"{name}.xml", env=env, cwd=tree)
 

@@ -5,6 +5,11 @@ the store of plain byte records beneath. `verify` looks at every record of a sto
 exception.
 """
 
+from loaderx._starting import guard_imports, is_command
+
+if is_command():
+    guard_imports()  # before all that takes its time
+
 from loaderx._core.build_info import build_info
 from loaderx._version import __version__
 from loaderx.arrays.dataset import Dataset

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent / PACKAGE
 LEVELS = {
     "errors": 0,
     "_env": 0,
+    "_starting": 0,
     "_version": 0,
     "_core": 1,
     "store": 2,

@@ -9,6 +9,11 @@ cdef struct MapSlot:
     int64_t looked_ns           # when that was, on the monotonic clock
 
 
+cdef class OpenFile:
+    cdef int fd
+    cpdef close(self)
+
+
 cdef class FileMap:
     cdef MapSlot slot
     cdef object path

@@ -63,6 +63,50 @@ cdef int64_t read_at(int fd, uint8_t* dst, int64_t n_bytes, int64_t offset) noex
     return done
 
 
+cdef class OpenFile:
+    """An open file, closed at the latest when the last reference goes.
+
+    Opening, closing and letting go are each done in one piece: no signal comes between a descriptor and its owner, so
+    none is left open, and none is closed twice. (Python drops a signal that meets a ``__del__``.)
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    flags : int
+        As for `os.open`; a file that is created may be read and written, as far as the umask lets.
+
+    Raises
+    ------
+    OSError
+    """
+
+    def __cinit__(self, path, int flags):
+        self.fd = -1
+        self.fd = os.open(path, flags, 0o666)
+
+    def __dealloc__(self):
+        self.close()
+
+    def fileno(self):
+        """Return the descriptor.
+
+        Raises
+        ------
+        ValueError
+            The file was closed.
+        """
+        if self.fd < 0:
+            raise ValueError("the file was closed")
+        return self.fd
+
+    cpdef close(self):
+        """Close the file, unless that was done."""
+        cdef int fd = self.fd
+        self.fd = -1
+        if fd >= 0:
+            close(fd)
+
+
 cdef class FileMap:
     """A file opened for reading, mapped into memory unless told otherwise.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +39,14 @@ class Dataset(OpenDataset):
     Attributes
     ----------
     path : pathlib.Path
+        Absolute.
     dtype : numpy.dtype
     shape : tuple of int
         Of one record.
     codec : str
         The codec it was first written with.
+    recovery : Recovery or None
+        What was done about a crash when it was opened, as in `Zrecord`.
 
     Raises
     ------
@@ -69,11 +73,24 @@ class Dataset(OpenDataset):
     _kind = "fixed"
     _other = ("a ragged dataset", "RaggedDataset")
 
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        threads: int = 0,
+        max_batch_bytes: int | None = None,
+        io: Literal["mmap", "pread"] = "mmap",
+        timeout_s: float = 10.0,
+        verify: bool = False,
+    ) -> None:
+        # In each class, so that Python names that class where an argument is wrong.
+        self._open(path, max_batch_bytes, threads=threads, io=io, timeout_s=timeout_s, verify=verify)
+
     def _take_shape(self, schema: Schema) -> None:
         self.shape = schema.shape
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {str(self.path)!r}: {self.dtype} {self.shape}, {self._store!r}>"
+    def _records(self) -> str:
+        return f"records of {self.dtype} {self.shape}"
 
     def __getitem__(self, idx: Any) -> Any:
         """Return one record (a scalar where records have no axes) or a batch; always a copy.

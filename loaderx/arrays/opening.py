@@ -8,23 +8,14 @@ from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
 from loaderx.arrays.schema import Schema, read_schema
-from loaderx.errors import SchemaError
+from loaderx.errors import ClosedError, SchemaError
 from loaderx.store.options import check_max_batch_bytes, check_path
 from loaderx.store.recovery import Recovery
 from loaderx.store.zrecord import Zrecord
 
 
 class OpenDataset:
-    """A dataset opened for reading; its classes say what a record is.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-    threads : int
-    max_batch_bytes : int, optional
-    io : {"mmap", "pread"}
-    timeout_s : float
-    verify : bool
+    """A dataset opened for reading; its classes say what a record is, and have `__init__`.
 
     Attributes
     ----------
@@ -37,30 +28,37 @@ class OpenDataset:
     # The kind that is not this class's, and the class to open it with.
     _other: ClassVar[tuple[str, str]]
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        threads: int = 0,
-        max_batch_bytes: int | None = None,
-        io: Literal["mmap", "pread"] = "mmap",
-        timeout_s: float = 10.0,
-        verify: bool = False,
-    ) -> None:
+    def _open(self, path: str | os.PathLike[str], max_batch_bytes: int | None, **options: Any) -> None:
+        """Open the store; `options` are those of `Zrecord`."""
         self.path = check_path(path)
-        schema = read_schema(self.path)
-        if schema.kind != self._kind:
-            description, name = self._other
-            raise SchemaError(f"{self.path}: {description}: open it with {name}", path=self.path)
+        self._max_batch_bytes = check_max_batch_bytes(max_batch_bytes)
+        while True:
+            self._schema = schema = read_schema(self.path)
+            if schema.kind != self._kind:
+                description, name = self._other
+                raise SchemaError(f"{self.path}: {description}: open it with {name}", path=self.path)
+            self._store = Zrecord(self.path, mode="r", **options)
+            if read_schema(self.path) == schema:
+                break
+            self._store.close()  # another dataset has taken this one's place meanwhile
         self.dtype = schema.dtype
         self.codec = schema.codec
         self._item_bytes = schema.item_bytes
-        self._max_batch_bytes = check_max_batch_bytes(max_batch_bytes)
         self._take_shape(schema)
-        self._store = Zrecord(path, mode="r", threads=threads, io=io, timeout_s=timeout_s, verify=verify)
 
     def _take_shape(self, schema: Schema) -> None:
         raise NotImplementedError
+
+    def _records(self) -> str:
+        """Return what the dataset is, for its repr."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        try:
+            state = f"{len(self)} {self._records()}"
+        except ClosedError:
+            state = "closed"
+        return f"<{type(self).__name__} {str(self.path)!r}: {state}>"
 
     def __getitem__(self, idx: Any) -> Any:
         raise NotImplementedError
@@ -93,13 +91,33 @@ class OpenDataset:
 
         Raises
         ------
+        SchemaError
+            Another dataset has taken this one's place, with other records. This one goes on with what it had, or is
+            closed where that was found out too late.
         ClosedError, CorruptRecordError, StoreIOError, StoreLockedError
 
         Notes
         -----
-        Reads that run are not disturbed. A record is there whole or not at all.
+        Reads that run are not disturbed. A record is there whole or not at all. Another dataset of the same records
+        that was written over this one (``overwrite=True``) is the one that is read from then on.
         """
-        return self._store.refresh()
+        self._check_schema()
+        n_records = self._store.refresh()
+        try:
+            self._check_schema()
+        except SchemaError:
+            self.close()
+            raise
+        return n_records
+
+    def _check_schema(self) -> None:
+        schema = read_schema(self.path)
+        if (schema.kind, schema.dtype, schema.shape) != (self._schema.kind, self.dtype, self._schema.shape):
+            raise SchemaError(
+                f"{self.path}: another dataset has taken this one's place: it has {schema}, and this one has "
+                f"{self._schema}: open it anew",
+                path=self.path,
+            )
 
     def close(self) -> None:
         """Let go of the store. Reads that run finish; every later one raises `ClosedError`."""

@@ -7,6 +7,10 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+import numpy as np
+
+from loaderx.errors import OptionError
+
 #: None: a bar where standard error is a terminal. Or whether to show one. Or called with (bytes done, bytes in all).
 Progress: TypeAlias = "bool | Callable[[int, int | None], object] | None"
 
@@ -20,7 +24,18 @@ def reporting(progress: Progress, total_bytes: int | None) -> Iterator[Callable[
     progress : bool or callable, optional
     total_bytes : int or None
         Bytes in all, where it is known.
+
+    Raises
+    ------
+    OptionError
+        `progress` is neither.
     """
+    if not callable(progress) and not isinstance(progress, bool | np.bool_ | None):
+        raise OptionError(
+            f"progress is {progress!r}: give True, False, None or a function",
+            option="progress",
+            value=progress,
+        )
     if callable(progress):
         done = 0
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +39,14 @@ class RaggedDataset(OpenDataset):
     Attributes
     ----------
     path : pathlib.Path
+        Absolute.
     dtype : numpy.dtype
     item_shape : tuple of int
         Of one row.
     codec : str
         The codec it was first written with.
+    recovery : Recovery or None
+        What was done about a crash when it was opened, as in `Zrecord`.
 
     Raises
     ------
@@ -73,11 +77,24 @@ class RaggedDataset(OpenDataset):
     _kind = "ragged"
     _other = ("a dataset of one fixed shape", "Dataset")
 
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        threads: int = 0,
+        max_batch_bytes: int | None = None,
+        io: Literal["mmap", "pread"] = "mmap",
+        timeout_s: float = 10.0,
+        verify: bool = False,
+    ) -> None:
+        # In each class, so that Python names that class where an argument is wrong.
+        self._open(path, max_batch_bytes, threads=threads, io=io, timeout_s=timeout_s, verify=verify)
+
     def _take_shape(self, schema: Schema) -> None:
         self.item_shape = schema.shape
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {str(self.path)!r}: rows of {self.dtype} {self.item_shape}, {self._store!r}>"
+    def _records(self) -> str:
+        return f"records, rows of {self.dtype} {self.item_shape}"
 
     def __getitem__(self, idx: Any) -> Any:
         """Return one record, an array; or for a batch ``(values, row_splits)`` as `__getitems__`. Always copies.

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from loaderx.arrays.dataset import Dataset
 from loaderx.arrays.progress import Progress, reporting
+from loaderx.arrays.ragged import RaggedDataset
 from loaderx.arrays.ragged_records import RaggedRecords
 from loaderx.arrays.schema import Schema, new_schema, read_schema, write_schema
-from loaderx.errors import SchemaError, ZrecordError
+from loaderx.errors import OptionError, SchemaError, ZrecordError
 from loaderx.store import files
 from loaderx.store.append import Append
 from loaderx.store.buffers import as_source
 from loaderx.store.format import DICTIONARY, META, SCHEMA
-from loaderx.store.options import Codec, check_codec, check_count, check_level, check_path, check_threads
+from loaderx.store.options import (
+    Codec,
+    check_codec,
+    check_count,
+    check_flag,
+    check_level,
+    check_path,
+    check_threads,
+)
 from loaderx.store.staging import Staging, take_back_moves
 from loaderx.store.zrecord import StagedZrecord, Zrecord
 
@@ -42,7 +52,7 @@ class Sliced(Protocol):
 
 def write_dataset(
     path: str | os.PathLike[str],
-    array: npt.ArrayLike | Sliced,
+    array: npt.ArrayLike | Sliced | Dataset,
     codec: Codec = "zstd",
     chunk_bytes: int = _CHUNK_BYTES,
     dict_size: int | None = None,
@@ -61,7 +71,7 @@ def write_dataset(
         of the same dtype and shape is appended to, and shows all new records or none.
     array : array_like, shape (n, *shape)
         Anything that has `dtype`, `shape` and slices along axis 0 is read slice by slice: an array, a memory map, a
-        dataset of another library. Anything else is converted by `numpy.asarray`.
+        dataset of another library; and so is a `Dataset`. Anything else is converted by `numpy.asarray`.
     codec : {"zstd", "raw", "zstd_dict"}
         "zstd_dict" trains a dictionary first, on records spread over the data: much smaller for many small, similar
         records, and slow to write (level 19; ``level=3`` is the fast choice).
@@ -70,7 +80,7 @@ def write_dataset(
     dict_size : int, optional
         The most bytes a dictionary may have; None: a hundredth of the data, at most 112,640.
     level : int, optional
-        zstd's level; None: 3, and 19 with the dictionary.
+        zstd's level; None: 3, and 19 with the dictionary. Codec "raw" has none.
     threads : int
         The most threads to compress with; 0: every core in the affinity mask.
     progress : bool or callable, optional
@@ -86,7 +96,8 @@ def write_dataset(
     Raises
     ------
     SchemaError
-        The array has no axis or holds Python objects, or the existing dataset has another dtype or shape.
+        The array has no axis or holds Python objects, it is none but a file's name or several arrays by name, or the
+        existing dataset has another dtype or shape.
     DictionaryError
         There is too little data to train a dictionary on.
     RecordTooLargeError, StoreFullError, StoreIOError, NotAStoreError, OptionError
@@ -103,7 +114,7 @@ def write_dataset(
     (28, 28)
     """
     target = check_path(path)
-    source: Any = array if _is_sliced(array) else _as_array(target, array)
+    source: Any = _as_source_of_slices(target, array)
     if isinstance(source, np.ma.MaskedArray):
         raise SchemaError(f"{target}: a masked array would lose its mask: call filled() first", path=target)
     if len(source.shape) == 0:
@@ -194,7 +205,8 @@ def write_ragged(
     target = check_path(path)
     check_codec(codec)
     chunk_bytes = check_count("chunk_bytes", chunk_bytes, least=1)
-    if isinstance(arrays, str | bytes | bytearray):
+    _check_not_files(target, arrays)
+    if isinstance(arrays, bytes | bytearray):
         raise SchemaError(f"{target}: a {type(arrays).__name__} is no iterable of arrays", path=target)
     explicit = dtype is not None
     if dtype is None and not overwrite and _dataset_exists(target):
@@ -256,8 +268,14 @@ class _Writer:
         self._target = target
         self._schema = schema
         self._level = check_level(level)
+        if level is not None and schema.codec == "raw":
+            raise OptionError(
+                f"level is {level}, and codec 'raw' compresses nothing: leave it out, or choose 'zstd' or 'zstd_dict'",
+                option="level",
+                value=level,
+            )
         self._threads = check_threads(threads)
-        self._overwrite = overwrite
+        self._overwrite = check_flag("overwrite", overwrite)
         self._process = os.getpid()
         if dict_size is not None:
             dict_size = check_count("dict_size", dict_size, least=1, most=1 << 30)
@@ -321,6 +339,49 @@ def _forget_dictionary(path: Path) -> None:
             files.unlink(path / DICTIONARY)
 
 
+class _Records:
+    """A dataset as an array: the first axis counts its records."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dtype = dataset.dtype
+        self.shape = (len(dataset), *dataset.shape)
+        self._dataset = dataset
+
+    def __getitem__(self, key: slice) -> npt.NDArray[Any]:
+        records: npt.NDArray[Any] = self._dataset[key]
+        return records
+
+
+def _as_source_of_slices(target: Path, data: Any) -> Any:
+    if isinstance(data, Dataset):
+        return _Records(data)
+    if hasattr(data, "dtype") and hasattr(data, "shape") and hasattr(data, "__getitem__"):
+        return data
+    _check_not_files(target, data)
+    if isinstance(data, RaggedDataset):
+        raise SchemaError(
+            f"{target}: the records of a RaggedDataset differ in length: write_ragged takes it", path=target
+        )
+    return _as_array(target, data)
+
+
+def _check_not_files(target: Path, data: Any) -> None:
+    """Raise `SchemaError` for the name of a file, and for what iterates over names: a mapping, an open .npz file."""
+    if isinstance(data, str | os.PathLike):
+        raise SchemaError(
+            f"{target}: the {type(data).__name__} {os.fspath(data)!r} is no array: np.load(name, mmap_mode='r') opens "
+            "a .npy file, and python -m loaderx convert takes .npy and .npz files by their names",
+            path=target,
+        )
+    if isinstance(data, Mapping):
+        one = next((f", [{name!r}]" for name in data), "")
+        raise SchemaError(
+            f"{target}: a {type(data).__name__} holds arrays by name and is none itself: take one of them{one}; python "
+            "-m loaderx convert makes a store of each array of a .npz file",
+            path=target,
+        )
+
+
 def _as_array(target: Path, data: Any) -> npt.NDArray[Any]:
     try:
         array = np.asarray(data)
@@ -335,10 +396,6 @@ def _as_array(target: Path, data: Any) -> npt.NDArray[Any]:
             path=target,
         )
     return array
-
-
-def _is_sliced(array: Any) -> bool:
-    return hasattr(array, "dtype") and hasattr(array, "shape") and hasattr(array, "__getitem__")
 
 
 def _up_to(records: Iterator[memoryview], n_bytes: int) -> list[memoryview]:
@@ -380,4 +437,8 @@ def _dataset_exists(target: Path) -> bool:
 
 def _check_same(target: Path, there: Schema, here: Schema) -> None:
     if (there.kind, there.dtype, there.shape) != (here.kind, here.dtype, here.shape):
-        raise SchemaError(f"{target}: holds {there}, and cannot take {here}", path=target)
+        may_be_one = (there.kind, there.dtype, there.shape[1:]) == (here.kind, here.dtype, here.shape)
+        one = (
+            "; axis 0 counts the records, so one record is array[None]" if may_be_one and there.shape else ""
+        )
+        raise SchemaError(f"{target}: holds {there}, and cannot take {here}{one}", path=target)

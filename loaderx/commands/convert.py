@@ -16,11 +16,18 @@ from loaderx.commands.conversion import (
     convert_source,
     verify,
 )
-from loaderx.commands.npy_files import ZIP_MAGICS, NpyFiles, NpyRecords, file_magic, find_npy_files
+from loaderx.commands.npy_files import (
+    ZIP_MAGICS,
+    NpyFiles,
+    NpyRecords,
+    file_magic,
+    find_npy_files,
+    find_skipped,
+)
 from loaderx.commands.npy_header import NPY_MAGIC
 from loaderx.commands.npz_folder import convert_npz
 from loaderx.commands.paths import parse_path
-from loaderx.commands.program import DONE, CommandError
+from loaderx.commands.program import DONE, CommandError, complain, listed
 from loaderx.commands.sizes import count, format_bytes, format_ratio, mib_per_s, parse_size, ratio
 
 DESCRIPTION = """\
@@ -29,8 +36,8 @@ Turn NumPy files into stores.
   one .npy file         one store at DEST, a record for every item along axis 0
   several, or a folder  joined along axis 0 in natural name order (part2 before part10), whatever the order of the
                         arguments; every file must have the same dtype and item shape. Of a folder, its own .npy
-                        files are taken, not hidden ones and not those of folders within; .npz files in it are an
-                        error
+                        files are taken, not hidden ones and not those of folders within (a line on stderr names
+                        them); .npz files in it are an error
   the same, --ragged    one ragged store at DEST, every file one record, in the same order
   one .npz file         a folder DEST with a store NAME.zr for every array, or for those that --only names
 
@@ -135,6 +142,8 @@ def run(options: argparse.Namespace) -> int:
             raise CommandError("--only goes with a .npz file, whose arrays have names")
         check_destination(options.destination, settings)
         files = find_npy_files(options.sources)
+        if skipped := find_skipped(options.sources):
+            complain("loaderx convert", f"left out: {listed([str(path) for path in skipped])}")
         source = NpyRecords(files) if options.ragged else NpyFiles(files)
         conversions = [convert_source(source, options.destination, settings, bar=bar)]
         if options.verify:

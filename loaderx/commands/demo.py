@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import tempfile
@@ -23,7 +22,7 @@ from loaderx.commands.paths import parse_path
 from loaderx.commands.program import DONE, CommandError, MismatchError, listed
 from loaderx.commands.sizes import count, format_bytes, format_ratio, mib_per_s, ratio
 from loaderx.store import files
-from loaderx.store.create import make_directories
+from loaderx.store.create import make_directories, remove_directories
 from loaderx.store.options import Codec
 
 DESCRIPTION = """\
@@ -137,9 +136,7 @@ def work_folder(chosen: Path | None) -> Iterator[Path]:
             check_empty(chosen, but=Path(name).name)
             _move_kept(Path(name), chosen)
     except BaseException:
-        with contextlib.suppress(OSError):  # not those in which somebody else has put something
-            for folder in reversed(made):
-                files.remove_directory(folder)
+        remove_directories(made)
         raise
 
 

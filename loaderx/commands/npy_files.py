@@ -48,8 +48,9 @@ def find_npy_files(sources: Sequence[Path]) -> list[Path]:
             )
             if archives:
                 raise CommandError(
-                    f"{source} holds .npz files, which are converted one by one, each into a folder of its own: "
-                    f"{listed([archive.name for archive in archives])}; of a folder, .npy files are taken"
+                    f"{source} holds .npz files, and of a folder .npy files are taken: "
+                    f"{listed([archive.name for archive in archives])}; convert the first into a folder of stores, and "
+                    "add the others one by one with --append"
                 )
             found = [entry for entry in source.iterdir() if _has_suffix(entry, ".npy")]
             if not found:
@@ -60,6 +61,20 @@ def find_npy_files(sources: Sequence[Path]) -> list[Path]:
         else:
             raise CommandError(f"{source} is not a .npy file")
     return sorted(files, key=natural_key)
+
+
+def find_skipped(sources: Sequence[Path]) -> list[Path]:
+    """List what `find_npy_files` leaves out of folders though there may be arrays in it: folders, hidden .npy files.
+
+    Hidden folders are not listed; programs keep their own things there.
+    """
+    entries = [entry for source in sources if source.is_dir() for entry in source.iterdir()]
+    skipped = [
+        entry
+        for entry in entries
+        if (entry.name.endswith(".npy") if entry.name.startswith(".") else entry.is_dir())
+    ]
+    return sorted(skipped, key=natural_key)
 
 
 def file_magic(path: Path) -> bytes:

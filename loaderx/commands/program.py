@@ -33,6 +33,8 @@ READER_GONE = 128 + signal.SIGPIPE
 
 #: Signals that end a command as Ctrl-C does: what is half written is removed first.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Until a signal that was lost is raised again.
+_AGAIN_S = 0.001
 
 #: A second Ctrl-C this soon after the first is ignored, so that it cannot stop the clean-up.
 CLEANUP_GRACE_S = 2.0
@@ -148,27 +150,27 @@ def guard(prefix: str, action: Callable[[], int]) -> int:
         _forget_stdout()
         return READER_GONE
     except Stopped as stop:
-        _complain(prefix, "interrupted" if stop.signal_number == signal.SIGINT else "terminated")
+        complain(prefix, "interrupted" if stop.signal_number == signal.SIGINT else "terminated")
         return 128 + stop.signal_number
     except KeyboardInterrupt:
-        _complain(prefix, "interrupted")
+        complain(prefix, "interrupted")
         return 128 + signal.SIGINT
     except MismatchError as error:
-        _complain(prefix, str(error))
+        complain(prefix, str(error))
         return MISMATCH
     except (CommandError, LoaderxError) as error:
-        _complain(prefix, str(error) or type(error).__name__)
+        complain(prefix, str(error) or type(error).__name__)
         return FAILED
     except OSError as error:
-        _complain(prefix, describe_os_error(error))
+        complain(prefix, describe_os_error(error))
         _forget_stdout_if_it_fails()
         return FAILED
     except MemoryError as error:
-        _complain(prefix, f"out of memory: {error}" if str(error) else "out of memory")
+        complain(prefix, f"out of memory: {error}" if str(error) else "out of memory")
         return FAILED
     except Exception:
         traceback.print_exc()
-        _complain(prefix, "this is a fault in loaderx; please report it with the lines above")
+        complain(prefix, "this is a fault in loaderx; please report it with the lines above")
         return BUG
 
 
@@ -181,7 +183,7 @@ def _store_warnings_as_lines(prefix: str) -> Iterator[None]:
 
         def as_line(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
             if issubclass(category, StoreWarning):
-                _complain(prefix, f"warning: {message}")
+                complain(prefix, f"warning: {message}")
             else:
                 show(message, category, *place, **options)
 
@@ -220,7 +222,15 @@ def listed(names: Sequence[str], at_most: int = 10) -> str:
     return f"{shown} and {len(names) - at_most} more" if len(names) > at_most else shown
 
 
-def _complain(prefix: str, message: str) -> None:
+def complain(prefix: str, message: str) -> None:
+    """Print a message on stderr, in one line.
+
+    Parameters
+    ----------
+    prefix : str
+        Start of the line, such as ``loaderx convert``.
+    message : str
+    """
     with contextlib.suppress(OSError):  # where nobody reads stderr either, the exit code still tells
         print(f"{prefix}: {one_line(message)}", file=sys.stderr, flush=True)
 
@@ -230,7 +240,8 @@ def _stop_signals() -> Iterator[list[int]]:
     """Raise `Stopped` for the stop signals within the block, and list those for which it was raised.
 
     A signal that is ignored (``nohup``, a background job of a shell script) stays ignored, and a handler that the
-    embedding program set stays in place.
+    embedding program set stays in place. Python drops what is raised while an object is being finalized, with a report:
+    a `Stopped` that meets this is raised again a moment later.
     """
     stopped_at: float | None = None
     received: list[int] = []
@@ -244,7 +255,18 @@ def _stop_signals() -> Iterator[list[int]]:
         received.append(signal_number)
         raise Stopped(signal_number)
 
-    replaced = {}
+    def stop_again(_signal_number: int, _frame: FrameType | None) -> None:
+        raise Stopped(received[-1])
+
+    def report(unraisable: sys.UnraisableHookArgs) -> None:
+        if isinstance(unraisable.exc_value, Stopped) and signal.SIGALRM in replaced:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        else:
+            report_before(unraisable)
+
+    replaced: dict[int, Any] = {}
+    report_before = sys.unraisablehook
+    sys.unraisablehook = report
     try:
         for signal_number in STOP_SIGNALS:
             current = signal.getsignal(signal_number)
@@ -254,10 +276,14 @@ def _stop_signals() -> Iterator[list[int]]:
                 except ValueError:  # not the main thread: its signals are not ours to handle
                     break
                 replaced[signal_number] = current
+        if signal.SIGINT in replaced and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
+            replaced[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop_again)
         yield received
     finally:
-        for signal_number, previous in replaced.items():
-            signal.signal(signal_number, previous)
+        sys.unraisablehook = report_before
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, previous in replaced.items():
+            signal.signal(number, previous)
 
 
 def _run_and_flush(action: Callable[[], int]) -> int:

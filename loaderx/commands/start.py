@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-#: As a shell has it: 128 and the number of SIGINT.
-_INTERRUPTED = 130
+from loaderx._starting import INTERRUPTED, end_guard
 
 
 def start(prefix: str, action: Callable[[], int]) -> int:
@@ -30,7 +29,8 @@ def start(prefix: str, action: Callable[[], int]) -> int:
         The exit code.
     """
     try:
+        end_guard()
         return action()
     except KeyboardInterrupt:
         print(f"{prefix}: interrupted", file=sys.stderr, flush=True)
-        return _INTERRUPTED
+        return INTERRUPTED

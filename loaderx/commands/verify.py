@@ -1,58 +1,149 @@
-"""``verify``: every record of a store, looked at."""
+"""``verify``: every record of a store or of several, looked at."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import warnings
+from pathlib import Path
 
-from loaderx import CorruptRecordError, DictionaryError, verify
+from loaderx import (
+    CorruptRecordError,
+    DictionaryError,
+    LoaderxError,
+    SchemaError,
+    StoreWarning,
+    verify,
+)
+from loaderx.arrays.fitting import check_fits
 from loaderx.commands.bar import late_bar
 from loaderx.commands.paths import parse_path, stores_inside_named
-from loaderx.commands.program import DONE, MISMATCH, MismatchError
+from loaderx.commands.program import (
+    DONE,
+    FAILED,
+    MISMATCH,
+    CommandError,
+    complain,
+    describe_os_error,
+    one_line,
+)
 from loaderx.commands.sizes import count
-from loaderx.store.format import chunk_name
+from loaderx.commands.waiting import add_timeout, patiently
+from loaderx.store.format import SUMS, chunk_name
+from loaderx.store.options import check_threads
 from loaderx.store.verify import Damage, Report
 
 DESCRIPTION = """\
-Look at every record of a store: its table entry, that no other record shares its bytes, that it decompresses, and the
-checksum of its stored bytes. Nothing is changed, and permission to read is enough.
+Look at every record of a store, or of several: its table entry, that no other record shares its bytes, that it
+decompresses, and the checksum of its stored bytes; and of a dataset, that its schema.json is whole and every record has
+a length that fits it. Nothing is changed, and permission to read is enough.
 
 Records that have no checksum, because another program wrote them, are looked at in every other way and counted as
-unchecked; that is no fault of theirs.
+unchecked; that is no fault of theirs. With --strict it is one.
 
-Exit code: 0 every record is good, 1 records are damaged, 2 wrong usage, no store or an error with files, 130
-interrupted.
+Whatever is wrong with one store, those that follow are looked at all the same.
+
+Exit code: 0 every record is good, 1 a store is damaged, 2 wrong usage, no store or an error with files (also where
+other stores are damaged), 130 interrupted.
 """
 
 #: Damaged records that are named one by one; --json names all.
 SHOWN = 20
 
+_PREFIX = "loaderx verify"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("path", metavar="PATH", type=parse_path, help="the store")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, and no progress bar")
+    parser.add_argument("paths", metavar="PATH", nargs="+", type=parse_path, help="a store")
+    parser.add_argument(
+        "--strict", action="store_true", help="take records without a checksum for a fault: exit code 1"
+    )
     parser.add_argument(
         "--threads", metavar="N", type=int, default=0, help="the most threads to use (default: every core)"
+    )
+    add_timeout(parser)
+    parser.add_argument(
+        "--quiet",
+        action="store_true",
+        help="no progress bar, and no lines about stores that are good; --json still prints",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object for each store, on a line, and no progress bar",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Verify a store and print what was found."""
+    """Verify stores and print what was found in each."""
+    check_threads(options.threads)  # said once, not of every store
+    return max(_run_one(path, options) for path in options.paths)
+
+
+def _run_one(path: Path, options: argparse.Namespace) -> int:
     try:
-        with stores_inside_named(options.path), late_bar("verify", shown=not options.json) as progress:
-            report = verify(options.path, threads=options.threads, progress=progress)
+        with (
+            stores_inside_named(path),
+            late_bar("verify", shown=not (options.json or options.quiet)) as progress,
+        ):
+            report = patiently(
+                _PREFIX,
+                options.timeout,
+                lambda timeout_s: verify(
+                    path, threads=options.threads, progress=progress, timeout_s=timeout_s
+                ),
+            )
     except (CorruptRecordError, DictionaryError) as error:
         # So damaged that there are no records to be looked at one by one.
-        raise MismatchError(str(error)) from error
-    print(json.dumps(report.as_dict()) if options.json else "\n".join(_lines(report)))
-    return DONE if report.ok else MISMATCH
+        complain(_PREFIX, str(error))
+        if options.json:
+            print(json.dumps({"path": str(path), "ok": False, "error": one_line(str(error))}), flush=True)
+        return MISMATCH
+    except (CommandError, LoaderxError) as error:
+        complain(_PREFIX, str(error))
+        return FAILED
+    except OSError as error:
+        complain(_PREFIX, describe_os_error(error))
+        return FAILED
+    return _judge(path, report, options)
 
 
-def _lines(report: Report) -> list[str]:
+def _judge(path: Path, report: Report, options: argparse.Namespace) -> int:
+    """Look at the schema.json of a store whose records were looked at, and print what was found."""
+    code = DONE
+    wrong_schema = None
+    try:
+        report = _with_misfits(report, options.timeout)
+    except LoaderxError as error:
+        code = MISMATCH if isinstance(error, SchemaError) else FAILED
+        wrong_schema = one_line(str(error))
+    if not report.ok or (options.strict and report.unchecked):
+        code = max(code, MISMATCH)
+    if options.json:
+        facts = {**report.as_dict(), "path": str(path), "ok": code == DONE, "error": wrong_schema}
+        print(json.dumps(facts), flush=True)
+    elif not (options.quiet and code == DONE):
+        print("\n".join(_lines(path, report)), flush=True)
+    if wrong_schema is not None:
+        complain(_PREFIX, wrong_schema)
+    return code
+
+
+def _with_misfits(report: Report, timeout_s: float) -> Report:
+    """Add the records whose lengths do not fit schema.json to those that are damaged otherwise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)  # said when the records were looked at
+        misfits = check_fits(report.path, timeout_s=timeout_s)
+    damaged = {damage.record: damage for damage in (*misfits, *report.damaged)}
+    return dataclasses.replace(report, damaged=tuple(damaged[record] for record in sorted(damaged)))
+
+
+def _lines(path: Path, report: Report) -> list[str]:
     unchecked = f"{report.unchecked:,}"
     if report.unchecked:
-        unchecked += " (no checksum: another program wrote them)"
+        unchecked += f" ({_why_unchecked(report)})"
     rows = [
         ("records", f"{report.records:,}"),
         ("checked", f"{report.checked:,}"),
@@ -68,15 +159,18 @@ def _lines(report: Report) -> list[str]:
         if report.recovery.finished:
             rows.append(("unfinished", "a delete or a compaction, taken as carried out"))
     width = max(len(label) for label, _ in rows)
-    lines = [str(report.path), *(f"  {label:<{width}}  {text}" for label, text in rows)]
+    lines = [str(path), *(f"  {label:<{width}}  {text}" for label, text in rows)]
     lines += [f"  {_place(damage)}: {damage.problem}" for damage in report.damaged[:SHOWN]]
     if len(report.damaged) > SHOWN:
         lines.append(f"  and {len(report.damaged) - SHOWN:,} more: --json names them all")
     return lines
 
 
+def _why_unchecked(report: Report) -> str:
+    if not (report.path / SUMS).exists():
+        return f"no checksum: there is no {SUMS}"
+    return f"no checksum: another program wrote them, or {SUMS} is damaged"
+
+
 def _place(damage: Damage) -> str:
-    place = f"record {damage.record}" if damage.record is not None else "the store"
-    if damage.chunk is None:
-        return place
-    return f"{place} ({chunk_name(damage.chunk)}, byte {damage.byte_offset})"
+    return f"record {damage.record} ({chunk_name(damage.chunk)}, byte {damage.byte_offset})"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -321,10 +322,13 @@ class Append:
         self._appender = appender
         self._compressor = compressor
         self._ended = False
+        # Several threads may add: each part is one stretch, in the order in which they get here.
+        self._lock = threading.Lock()
 
     def end(self) -> None:
-        """Take no more parts: the files they would go to are closed."""
-        self._ended = True
+        """Take no more parts, once the one that is being added is: the files they would go to are closed."""
+        with self._lock:
+            self._ended = True
 
     def _check_not_ended(self) -> None:
         if self._ended:
@@ -349,7 +353,7 @@ class Append:
             _check_record_bytes(self._store, 0, item_len)
         self._appender.check_room(n)  # before anything is made for each record
         starts = np.arange(n, dtype=np.int64) * item_len
-        self._appender.add(source, starts, np.full(n, item_len, np.uint32), *self._compressor(codec))
+        self._add(source, starts, np.full(n, item_len, np.uint32), codec)
 
     def add_var(
         self, src: Any, offsets: npt.ArrayLike, lens: npt.ArrayLike, codec: Codec | None = None
@@ -380,7 +384,18 @@ class Append:
         if len(sizes):
             largest = int(np.argmax(sizes))
             _check_record_bytes(self._store, largest, int(sizes[largest]))
-        self._appender.add(source, starts, sizes.astype(np.uint32), *self._compressor(codec))
+        self._add(source, starts, sizes.astype(np.uint32), codec)
+
+    def _add(
+        self,
+        source: memoryview,
+        starts: npt.NDArray[np.int64],
+        lens: npt.NDArray[np.uint32],
+        codec: Codec | None,
+    ) -> None:
+        with self._lock:
+            self._check_not_ended()
+            self._appender.add(source, starts, lens, *self._compressor(codec))
 
 
 def _check_record_bytes(store: Path, position: int, record_bytes: int) -> None:

@@ -56,10 +56,15 @@ def as_indices(store: Path, idxs: Any) -> Indices:
     ):
         return idxs
     array = as_array(store, idxs)
+    if array.dtype.kind == "b":
+        raise TypeError(f"{store}: indices must be integers, not bool: give np.flatnonzero(mask) for a mask")
     if array.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers, not {array.dtype}")
     if array.ndim != 1:
-        raise RecordIndexError(f"{store}: indices must have one dimension, not {array.ndim}", store=store)
+        instead = f": give [{array}]" if array.ndim == 0 else ""
+        raise RecordIndexError(
+            f"{store}: indices must have one dimension, not {array.ndim}{instead}", store=store
+        )
     if array.dtype == np.uint64:
         return np.ascontiguousarray(array, np.uint64)
     return np.ascontiguousarray(array, np.int64)
@@ -99,6 +104,8 @@ def as_source(data: Any) -> memoryview:
     TypeError
         It is not a buffer, or holds Python objects.
     """
+    if isinstance(data, str):
+        raise TypeError("a str has no bytes to store: encode it first, data.encode()")
     if isinstance(data, np.ndarray):
         if data.dtype.hasobject:
             raise TypeError("an array of Python objects has no bytes to store")

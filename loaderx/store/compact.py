@@ -113,7 +113,7 @@ def compact(
     session : Session
     chunk_bytes : int
     progress : callable or None
-        Called as ``progress(done_bytes, total_bytes)`` after each block.
+        Called as ``progress(done_bytes, total_bytes)`` after each block; with ``(0, 0)`` where nothing has to move.
     """
     header = session.settle()
     plan = plan_compact(
@@ -132,6 +132,8 @@ def _move_all(
     entries = plan.entries
     moving = np.flatnonzero((plan.chunks != entries["chunk_id"]) | (plan.offsets != entries["offset"]))
     if len(moving) == 0:
+        if progress is not None:
+            progress(0, 0)
         return
     sizes = entries["phys_length"][moving].astype(np.int64)
     total, done = int(sizes.sum()), 0
@@ -146,8 +148,10 @@ def _move_all(
                 try:
                     journal.carry_out(session.files, change, header)
                 except OSError as error:
-                    raise keeper.leave("compact it", error) from error
+                    raise keeper.left_undone("compact it", error) from error
+                keeper.done()
                 raise
+            keeper.done()
             done += len(change.data)
             if progress is not None:
                 progress(done, total)

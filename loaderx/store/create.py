@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -27,14 +28,18 @@ def create_store(store: Path) -> None:
     StoreIOError
     """
     with files.errors_named(store, "create it"):
-        make_directories(store)
-        # Two processes may be here at once: the second finds the store of the first.
-        lock = files.hold_directory(store, wait=True)
-        assert lock is not None
-        with files.opened(lock):
-            if not (store / META).exists():
-                check_no_foreign_files(store)
-                make_empty(store)
+        made = make_directories(store)
+        try:
+            # Two processes may be here at once: the second finds the store of the first.
+            lock = files.hold_directory(store, wait=True)
+            assert lock is not None
+            with files.opened(lock):
+                if not (store / META).exists():
+                    check_no_foreign_files(store)
+                    make_empty(store)
+        except BaseException:
+            remove_directories(made)
+            raise
 
 
 def make_empty(store: Path) -> None:
@@ -44,10 +49,17 @@ def make_empty(store: Path) -> None:
     next one begins anew.
     """
     first_chunk = store / chunk_name(0)
-    if not first_chunk.exists():
-        os.close(files.create(first_chunk))
-        files.sync_directory(store)  # a store never names a chunk whose own name has not reached the disk
-    files.write_new(store / META, Header(0, 0, 0).pack(), META_BYTES)
+    is_new = not first_chunk.exists()
+    try:
+        if is_new:
+            os.close(files.create(first_chunk))
+            files.sync_directory(store)  # a store never names a chunk whose own name has not reached the disk
+        files.write_new(store / META, Header(0, 0, 0).pack(), META_BYTES)
+    except BaseException:
+        if is_new and not (store / META).exists():
+            with contextlib.suppress(OSError):
+                files.unlink(first_chunk)
+        raise
     files.sync_directory(store)
 
 
@@ -75,19 +87,30 @@ def check_no_foreign_files(store: Path) -> None:
 def make_directories(path: Path) -> list[Path]:
     """Make a directory and those above it that are missing, and return the ones made, the highest first.
 
-    Their names have reached the disk when it returns.
+    Their names have reached the disk when it returns. None is left where it fails.
     """
     missing: list[Path] = []
     while not path.exists():
         missing.insert(0, path)
         path = path.parent
-    made = []
-    for directory in missing:
-        try:
-            files.make_directory(directory)
-            made.append(directory)
-            files.sync_directory(directory.parent)
-        except FileExistsError:  # another process was quicker
-            if not directory.is_dir():
-                raise
+    made: list[Path] = []
+    try:
+        for directory in missing:
+            try:
+                files.make_directory(directory)
+                made.append(directory)
+                files.sync_directory(directory.parent)
+            except FileExistsError:  # another process was quicker
+                if not directory.is_dir():
+                    raise
+    except BaseException:
+        remove_directories(made)
+        raise
     return made
+
+
+def remove_directories(made: list[Path]) -> None:
+    """Remove directories that were made in vain, the last one first, up to one in which something is."""
+    with contextlib.suppress(OSError):
+        for directory in reversed(made):
+            files.remove_directory(directory)

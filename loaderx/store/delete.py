@@ -78,7 +78,9 @@ def delete(store: Path, session: Session, targets: npt.NDArray[np.int64]) -> Non
                 try:
                     journal.take_back(session.files, change, session.header())
                 except OSError as error:
-                    raise keeper.leave("delete records", error) from error
+                    raise keeper.left_undone("delete records", error) from error
+                keeper.done()
                 raise
+            keeper.done()
         if session.files.sums is not None:
             files.set_size(session.files.sums, sums_bytes(after.length))

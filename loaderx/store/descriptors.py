@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -53,11 +54,21 @@ class Descriptors:
         self.drop_sums()
         os.close(self.meta)
 
+    def has_sums(self) -> bool:
+        """Return whether `sums.zr` is there and the one that is open; let go of one that is not."""
+        if self.sums is None:
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self.sums), os.stat(self.store / SUMS)):
+                return True
+        self.drop_sums()
+        return False
+
     def drop_sums(self) -> None:
         """Close `sums.zr`."""
-        if self.sums is not None:
-            os.close(self.sums)
-            self.sums = None
+        sums, self.sums = self.sums, None  # in this order: a signal must not have it closed twice
+        if sums is not None:
+            os.close(sums)
 
     def chunk(self, chunk: int) -> int:
         """Return the descriptor of a chunk that is there, and take it for written to."""

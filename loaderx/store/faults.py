@@ -99,8 +99,9 @@ def _outside_file(found: _Found) -> ZrecordError:
 
 def _record_size(found: _Found) -> ZrecordError:
     return CorruptRecordError(
-        f"{found.where} has {found.record_bytes} bytes where {found.detail} are expected: it was not appended as the "
-        "others were, schema.json belongs to another store, or the table is damaged",
+        f"{found.where} has {found.record_bytes} bytes where {found.detail} are expected. Either it was appended so, "
+        f"and does not belong here or {found.detail} is wrong (an argument, or another store's schema.json); or its "
+        "table entry is damaged",
         store=found.store,
         record=found.index,
         chunk=found.chunk,

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+from loaderx._core.maps import OpenFile
 from loaderx.errors import StoreIOError, ZrecordError
 from loaderx.store.flock import try_lock
 
@@ -112,6 +113,14 @@ def unlink(path: Path) -> None:
     os.unlink(path)
 
 
+def discard(path: Path) -> None:
+    """Remove a file; a directory, which can hold somebody's files, gets the name ``NAME.aside-<id>`` instead."""
+    if path.is_dir() and not path.is_symlink():
+        rename(path, path.with_name(f"{path.name}.aside-{secrets.token_hex(4)}"))
+    else:
+        unlink(path)
+
+
 def make_directory(path: Path) -> None:
     """Make one directory."""
     _announce("mkdir", path)
@@ -150,18 +159,30 @@ def write_new(path: Path, data: Bytes, n_bytes: int | None = None) -> None:
         Size of the file when it is larger than `data`: the rest is a hole.
     """
     sweep_partials(path)
-    partial, created = _create_partial(path)
-    with opened(created) as descriptor:
-        try:
-            if n_bytes is not None:
-                set_size(descriptor, n_bytes)
-            write_at(descriptor, data, 0)
-            sync(descriptor)
-            rename(partial, path)
-        except BaseException:
+    created: OpenFile | None = None
+    partial = path
+    try:
+        while created is None:
+            partial = path.with_name(f".{path.name}.partial-{os.getpid()}-{secrets.token_hex(8)}")
+            _announce("create", partial)
+            created = OpenFile(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
+            # Locked for as long as it is open, so that it is not swept. A sweeper may have taken it for a killed
+            # writer's in the moment before; then with another name.
+            if not try_lock(created.fileno()) or os.fstat(created.fileno()).st_nlink == 0:
+                created = None
+        if n_bytes is not None:
+            set_size(created.fileno(), n_bytes)
+        write_at(created.fileno(), data, 0)
+        sync(created.fileno())
+        rename(partial, path)
+    except BaseException:
+        if partial != path:
             with contextlib.suppress(OSError):
                 unlink(partial)
-            raise
+        raise
+    finally:
+        if created is not None:
+            created.close()
 
 
 def hold_directory(path: Path, *, wait: bool) -> int | None:
@@ -182,23 +203,6 @@ def hold_directory(path: Path, *, wait: bool) -> int | None:
     return descriptor
 
 
-def _create_partial(path: Path) -> tuple[Path, int]:
-    """Create a file to be renamed to `path`, locked for as long as its descriptor is open, so that it is not swept."""
-    while True:
-        partial = path.with_name(f".{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
-        try:
-            descriptor = create(partial)
-        except BaseException as error:
-            if not isinstance(error, FileExistsError):  # a signal may have come behind the creation
-                with contextlib.suppress(OSError):
-                    unlink(partial)
-            raise
-        # A sweeper may have taken it for a killed writer's in the moment before it was locked; then with another name.
-        if try_lock(descriptor) and os.fstat(descriptor).st_nlink == 1:
-            return partial, descriptor
-        os.close(descriptor)
-
-
 def sweep_partials(path: Path) -> None:
     """Remove what writers of a file that were killed left beside it."""
     for name in os.listdir(path.parent):
@@ -211,6 +215,29 @@ def sweep_partials(path: Path) -> None:
             ):
                 if try_lock(descriptor):
                     unlink(path.with_name(name))
+
+
+def read_beginning(path: Path, n_bytes: int) -> bytes | None:
+    """Return the first bytes of a file, fewer where it ends; None where there is nothing at the path.
+
+    Of what is no regular file, no bytes: where loaderx alone writes, something else is damage, and no reason to fail.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # links in a circle; a socket
+            return b""
+        raise
+    with opened(descriptor):
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            return b""
+        with open(descriptor, "rb", closefd=False) as stream:
+            return stream.read(
+                min(n_bytes, info.st_size)
+            )  # not more: memory is taken for all that is asked for
 
 
 def read_whole(path: Path, limit: int) -> bytes:

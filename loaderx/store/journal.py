@@ -64,6 +64,8 @@ def data_at(journal: Journal) -> int:
 class Keeper:
     """Keeps the journal of one change after the other, and removes its file at the end of a ``with`` block.
 
+    Unless a staged change is not `done` then, whatever cut it off: whoever next changes the store finishes it.
+
     Parameters
     ----------
     store : pathlib.Path
@@ -72,11 +74,9 @@ class Keeper:
     def __init__(self, store: Path) -> None:
         self._store = store
         self._descriptor: int | None = None
-        self._leaves = False
+        self._in_change = False
 
     def __enter__(self) -> Keeper:
-        if exists(self._store):
-            remove(self._store)  # of a change that is done: it was seen to when the session began
         self._descriptor = files.create(self._store / JOURNAL)
         return self
 
@@ -85,7 +85,7 @@ class Keeper:
     ) -> None:
         assert self._descriptor is not None
         os.close(self._descriptor)
-        if self._leaves:
+        if self._in_change:
             return
         try:
             remove(self._store)
@@ -103,15 +103,19 @@ class Keeper:
         """Write a change into the journal, so that it has reached the disk when this returns."""
         assert self._descriptor is not None
         _stage(self._descriptor, self._store, change)
+        self._in_change = True
 
-    def leave(self, what: str, error: BaseException) -> StoreIOError:
-        """Leave the journal to whoever next opens the store, and return the error that says so."""
-        self._leaves = True
+    def done(self) -> None:
+        """The staged change was carried out, or taken back: it has reached the disk."""
+        self._in_change = False
+
+    def left_undone(self, what: str, error: OSError) -> StoreIOError:
+        """Return the error that says that the journal is left to whoever next opens the store."""
         return StoreIOError(
             f"{self._store}: could not {what}, and is in the middle of it: {error}. Its {JOURNAL} is kept: reads are "
             "right, and the next to open the store for a change finishes it",
             store=self._store,
-            errno=error.errno if isinstance(error, OSError) else None,
+            errno=error.errno,
         )
 
 
@@ -145,20 +149,16 @@ def _stage(descriptor: int, store: Path, journal: Journal) -> None:
 
 def load(store: Path) -> Journal | None:
     """Return the journal that a change left behind; None where there is none, or it is not whole."""
-    try:
-        with files.errors_named(store, f"read {JOURNAL}"):
-            data = files.read_whole(store / JOURNAL, 1 << 32)
-    except OSError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
+    with files.errors_named(store, f"read {JOURNAL}"):
+        head = files.read_beginning(store / JOURNAL, _HEAD.size)
+        if head is None or len(head) < _HEAD.size:
             return None
-        raise
-    if len(data) < _HEAD.size:
-        return None
-    magic, version, n_rows, n_bytes, *fields, rows_check, data_check, check = _HEAD.unpack_from(data)
-    if magic != _MAGIC or version != _VERSION or check != checksum(data[: _HEAD.size - 4]):
-        return None
-    rows_end = _HEAD.size + n_rows * ROW.itemsize
-    if len(data) < rows_end + n_bytes:
+        magic, version, n_rows, n_bytes, *fields, rows_check, data_check, check = _HEAD.unpack(head)
+        if magic != _MAGIC or version != _VERSION or check != checksum(head[:-4]):
+            return None
+        rows_end = _HEAD.size + n_rows * ROW.itemsize
+        data = files.read_beginning(store / JOURNAL, rows_end + n_bytes)
+    if data is None or len(data) < rows_end + n_bytes:
         return None
     view = memoryview(data)
     rows, moved = view[_HEAD.size : rows_end], view[rows_end : rows_end + n_bytes]
@@ -254,7 +254,7 @@ def _write_header(descriptors: Descriptors, now: Header, then: Header) -> None:
 
 def remove(store: Path) -> None:
     """Remove the journal of a change that is done, so that it is gone from the disk when this returns."""
-    files.unlink(store / JOURNAL)
+    files.discard(store / JOURNAL)
     files.sync_directory(store)
 
 

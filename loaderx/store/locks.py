@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from loaderx._core.maps import OpenFile
 from loaderx.errors import NotAStoreError, StoreLockedError
 from loaderx.store import files
 from loaderx.store.flock import lock_within, try_lock
@@ -32,33 +33,41 @@ _LOOK_S = 0.02
 
 
 class Hold:
-    """A descriptor that holds a lock, for as long as this object lives or until it is closed.
+    """An open file that holds a lock, for as long as this object lives or until it is closed.
 
     Parameters
     ----------
-    descriptor : int
+    path : pathlib.Path
+        Of the file, which is there. It is opened here, and not locked yet.
+    flags : int
+        As for `os.open`.
+
+    Raises
+    ------
+    OSError
     """
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
+    def __init__(self, path: Path, flags: int) -> None:
+        self._file = OpenFile(path, flags | os.O_CLOEXEC)
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._file.fileno()
 
     def close(self) -> None:
-        """Let go. In a forked child: close the copy of the descriptor, which lets nothing go."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
+        """Let go, once. In a forked child: close the copy of the descriptor, which lets nothing go."""
+        self._file.close()
 
     def is_at(self, path: Path) -> bool:
         """Return whether the file that is held is the one that a path names."""
-        return self._descriptor is not None and _is_at(self._descriptor, path)
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), os.stat(path))
+        except (FileNotFoundError, ValueError):
+            return False
 
     def share(self) -> None:
         """Turn a hold alone into one for reading."""
-        assert self._descriptor is not None
-        try_lock(self._descriptor, shared=True, wait=True)
-
-    def __del__(self) -> None:
-        self.close()
+        try_lock(self.fileno(), shared=True, wait=True)
 
 
 def hold_for_reading(store: Path, timeout_s: float) -> Hold:
@@ -73,26 +82,29 @@ def hold_for_reading(store: Path, timeout_s: float) -> Hold:
     with files.errors_named(store, "open the store"):
         while True:
             try:
-                descriptor = os.open(store / META, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                hold = Hold(store / META, os.O_RDONLY | os.O_NONBLOCK)
             except (FileNotFoundError, NotADirectoryError):
                 raise missing(store) from None
-            hold = Hold(descriptor)
-            if not lock_within(descriptor, timeout_s, shared=True):
-                note = read_note(store)
-                raise StoreLockedError(
-                    f"{store}: {_who(note)} is deleting records or compacting, {_since(note)}, and it took longer "
-                    f"than {timeout_s:g} s: wait for it, or open with a larger timeout_s",
-                    store=store,
-                    holder=note.get("pid"),
-                    since=note.get("since"),
-                )
-            if hold.is_at(store / META):
-                return hold
+            try:
+                if not lock_within(hold.fileno(), timeout_s, shared=True):
+                    note = read_note(store)
+                    raise StoreLockedError(
+                        f"{store}: {_who(note)} is deleting records or compacting, {_since(note)}, and it took longer "
+                        f"than {timeout_s:g} s: wait for it, or open with a larger timeout_s",
+                        store=store,
+                        holder=note.get("pid"),
+                        since=note.get("since"),
+                    )
+                if hold.is_at(store / META):
+                    return hold
+            except BaseException:
+                hold.close()  # whoever keeps the exception keeps this frame
+                raise
             hold.close()  # another store has taken this one's place meanwhile
 
 
-def hold_for_writing(store: Path, timeout_s: float, is_ours: Callable[[], bool]) -> int:
-    """Become the store's writer, and return the descriptor that says so; closing it lets go.
+def hold_for_writing(store: Path, timeout_s: float, is_ours: Callable[[], bool]) -> Hold:
+    """Become the store's writer, for as long as the hold is not closed.
 
     Parameters
     ----------
@@ -109,35 +121,46 @@ def hold_for_writing(store: Path, timeout_s: float, is_ours: Callable[[], bool])
     """
     with files.errors_named(store, "open it for writing", "the store is as it was before"):
         while True:
-            descriptor = _open_or_create(store / LOCK)
+            hold = _open_or_create(store / LOCK)
             try:
                 deadline = time.monotonic() + timeout_s
-                while not lock_within(descriptor, min(_LOOK_S, max(deadline - time.monotonic(), 0))):
+                while not lock_within(hold.fileno(), min(_LOOK_S, max(deadline - time.monotonic(), 0))):
                     if is_ours():
                         raise locked_by_this_process(
                             store, "has changed the store and is its writer until it is closed"
                         )
                     if time.monotonic() >= deadline:
                         raise _writer_locked(store, timeout_s)
-                if _is_at(descriptor, store / LOCK):
-                    write_note(descriptor)
-                    return descriptor
+                if hold.is_at(store / LOCK):
+                    write_note(hold.fileno())
+                    return hold
             except BaseException:
-                os.close(descriptor)
+                hold.close()  # whoever keeps the exception keeps this frame
                 raise
-            os.close(descriptor)  # another store has taken this one's place meanwhile
+            hold.close()  # another store has taken this one's place meanwhile
 
 
-def _open_or_create(path: Path) -> int:
+def _open_or_create(path: Path) -> Hold:
     while True:
         with contextlib.suppress(FileNotFoundError):
-            return files.open_for_change(path)
+            return Hold(path, os.O_RDWR)
         with contextlib.suppress(FileExistsError):  # another was quicker
-            return files.create(path)
+            os.close(files.create(path))
 
 
-def hold_alone(store: Path, timeout_s: float) -> Hold:
-    """Hold a store that nobody else reads. The caller has let its own hold go.
+def open_to_hold_alone(store: Path) -> Hold:
+    """Return a hold for `hold_alone`. The caller closes it, whatever interrupts the two.
+
+    Raises
+    ------
+    StoreIOError
+    """
+    with files.errors_named(store, "open it for writing"):
+        return Hold(store / META, os.O_RDWR)
+
+
+def hold_alone(hold: Hold, store: Path, timeout_s: float) -> None:
+    """Hold a store that nobody else reads. The caller has let its hold for reading go.
 
     Raises
     ------
@@ -146,28 +169,16 @@ def hold_alone(store: Path, timeout_s: float) -> Hold:
     StoreIOError
     """
     with files.errors_named(store, "open it for writing"):
-        descriptor = files.open_for_change(store / META)
-        try:
-            if lock_within(descriptor, timeout_s):
-                return Hold(descriptor)
-            holders = _holders(descriptor)
-            by = f"by {', '.join(f'process {pid}' for pid in holders)}" if holders else "by other processes"
-            raise StoreLockedError(
-                f"{store}: it is open for reading {by}, for longer than {timeout_s:g} s, and deleting and compacting "
-                "need it alone: close those readers, or allow a larger timeout_s",
-                store=store,
-                holder=holders[0] if holders else None,
-            )
-        except BaseException:
-            os.close(descriptor)
-            raise
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
+        if lock_within(hold.fileno(), timeout_s):
+            return
+        holders = _holders(hold.fileno())
+    by = f"by {', '.join(f'process {pid}' for pid in holders)}" if holders else "by other processes"
+    raise StoreLockedError(
+        f"{store}: it is open for reading {by}, for longer than {timeout_s:g} s, and deleting and compacting need it "
+        "alone: close those readers, or allow a larger timeout_s",
+        store=store,
+        holder=holders[0] if holders else None,
+    )
 
 
 def has_writer(store: Path) -> bool:

@@ -6,7 +6,6 @@ the machine they were written in: a later boot cannot know what reached the disk
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 import struct
@@ -25,8 +24,6 @@ from loaderx.store.header import Header
 # Below 512 bytes, so that it is one sector, which a disk writes whole or not at all.
 _MARK = struct.Struct("<4sHHIQQ16sI")
 _MAGIC = b"ZMRK"
-# What reading says of something that no session wrote: too large, no regular file, a directory, a loop of links.
-_NO_MARK = (errno.EFBIG, errno.EINVAL, errno.EISDIR, errno.ELOOP)
 _VERSION = 1
 
 
@@ -55,15 +52,10 @@ def write_mark(store: Path, base: Header) -> None:
 
 def read_mark(store: Path) -> Mark | None:
     """Return the mark a session left; None where there is none, or, with a warning, where it is damaged."""
-    try:
-        with files.errors_named(store, f"read {MARK}"):
-            data = files.read_whole(store / MARK, 4096)
-    except OSError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return None
-        if error.errno not in _NO_MARK:
-            raise
-        data = b""
+    with files.errors_named(store, f"read {MARK}"):
+        data = files.read_beginning(store / MARK, 4096)
+    if data is None:
+        return None
     if len(data) == _MARK.size:
         magic, version, _, tail_chunk, length, tail_offset, boot, check = _MARK.unpack(data)
         is_whole = magic == _MAGIC and version == _VERSION and check == checksum(data[:-4])

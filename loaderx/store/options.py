@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from loaderx._core.compress import level_range
-from loaderx.errors import OptionError
+from loaderx.errors import OptionError, StoreIOError
 from loaderx.store.format import CODECS
 
 Codec: TypeAlias = Literal["raw", "zstd", "zstd_dict"]
@@ -50,6 +50,19 @@ def check_count(option: str, value: Any, *, least: int = 0, most: int = 2**62) -
     return count
 
 
+def check_flag(option: str, value: Any) -> bool:
+    """Return a truth value (NumPy's too), or raise `OptionError`, for "no" and 0 may have been meant as either."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise OptionError(f"{option} is {value!r}: give True or False", option=option, value=value)
+
+
+def check_callable(option: str, value: Any) -> None:
+    """Raise `OptionError` for what is neither None nor can be called."""
+    if value is not None and not callable(value):
+        raise OptionError(f"{option} is {value!r}: give a function, or None", option=option, value=value)
+
+
 def check_seconds(option: str, value: Any) -> float:
     """Return a span of time in seconds, or raise `OptionError`."""
     try:
@@ -73,10 +86,25 @@ def check_threads(threads: int) -> int:
 
 
 def check_path(path: str | os.PathLike[str]) -> Path:
-    """Return a path, or raise `OptionError` for an empty one, which would mean the current directory."""
+    """Return a path, made absolute, so that it stays right when the process changes its directory.
+
+    Raises
+    ------
+    OptionError
+        It is empty, which would mean the current directory.
+    StoreIOError
+        It is relative, and the current directory has been removed.
+    """
     if os.fspath(path) == "":
         raise OptionError("path is empty: name the store's directory", option="path", value=path)
-    return Path(path)
+    try:
+        return Path(path).absolute()
+    except OSError as error:
+        raise StoreIOError(
+            f"{path}: could not find it, for the current directory is gone: {error.strerror}",
+            path=Path(path),
+            errno=error.errno,
+        ) from error
 
 
 def check_batch_bytes(store: Path, n_bytes: int, limit: int | None) -> None:

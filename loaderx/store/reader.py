@@ -17,10 +17,9 @@ from loaderx._core import gather as _gather
 from loaderx._core.fault import Fault
 from loaderx._core.snapshot import Gate, Snapshot
 from loaderx._core.threads import available_cpus
-from loaderx.errors import ClosedError, DestinationError, OptionError, ZrecordError
+from loaderx.errors import ClosedError, DestinationError, OptionError, StoreLockedError, ZrecordError
 from loaderx.store.buffers import as_destination, as_indices, empty_batch
 from loaderx.store.faults import fault_error
-from loaderx.store.files import errors_named
 from loaderx.store.format import CHUNK_BYTES, CODEC_NAMES, DICTIONARY, META
 from loaderx.store.header import read_header
 from loaderx.store.locks import Hold, hold_for_reading
@@ -28,6 +27,7 @@ from loaderx.store.options import (
     check_batch_bytes,
     check_choice,
     check_count,
+    check_flag,
     check_path,
     check_seconds,
     check_threads,
@@ -56,7 +56,7 @@ class Reader:
     Attributes
     ----------
     path : pathlib.Path
-        As it was given.
+        Absolute.
     threads : int
     io : str
     timeout_s : float
@@ -82,21 +82,20 @@ class Reader:
         self.threads = check_threads(threads)
         self.io: Literal["mmap", "pread"] = check_choice("io", io, ("mmap", "pread"))
         self.timeout_s = check_seconds("timeout_s", timeout_s)
-        self.verify = bool(verify)
+        self.verify = check_flag("verify", verify)
         self.recovery: Recovery | None = None
         # Of the dictionary that the snapshot reads with.
         self._dictionary_stamp: tuple[int, ...] | None = None
-        with errors_named(self.path, "find it"):
-            self._store = Path(os.path.abspath(path))  # stays right when the process changes its directory
         self._team = self.threads or available_cpus()
-        # Held by whoever changes the store through this handle.
+        # Held by whoever changes the store through this handle; and whether that thread is in the middle of it.
         self._lock = threading.RLock()
+        self._changes = False
         _handles.add(self)
 
     def _open(self) -> None:
-        self._dictionary_stamp = dictionary_stamp(self._store)
+        self._dictionary_stamp = dictionary_stamp(self.path)
         snapshot, self.recovery = open_store(
-            self._store, self.timeout_s, mapped=self.io == "mmap", verify=self.verify
+            self.path, self.timeout_s, mapped=self.io == "mmap", verify=self.verify
         )
         self._install(snapshot)
 
@@ -105,7 +104,11 @@ class Reader:
         return f"<{type(self).__name__} {str(self.path)!r}: {state}>"
 
     def __len__(self) -> int:
-        return self._current().length
+        snapshot = self._current()
+        if snapshot.gate.closed:
+            self._await_change()
+            snapshot = self._current()
+        return snapshot.length
 
     def __enter__(self) -> Self:
         return self
@@ -143,7 +146,9 @@ class Reader:
 
         Notes
         -----
-        Gathers that run are not disturbed. An append through this very handle is seen without it.
+        Gathers that run are not disturbed. An append through this very handle is seen without it. Where another store
+        was written over this one (``overwrite=True``), that is the one that is read from then on, and no index means
+        what it meant; without `refresh` the old one is read until the handle is closed.
         """
         with self._lock:
             self._renew(self._current())
@@ -152,15 +157,15 @@ class Reader:
     def _renew(self, snapshot: Snapshot, *, gate: Gate | None = None) -> None:
         """Have later reads see the store as it is now."""
         # What a crash left, which was or is to be seen to in memory; or another store that has taken this one's place.
-        if is_needed(self._store) or not snapshot.table.is_at(self._store / META):
+        if is_needed(self.path) or not snapshot.table.is_at(self.path / META):
             self._open()
             return
-        stamp = dictionary_stamp(self._store)
-        dictionary = None if stamp == self._dictionary_stamp else read_dictionary(self._store)
+        stamp = dictionary_stamp(self.path)
+        dictionary = None if stamp == self._dictionary_stamp else read_dictionary(self.path)
         self._dictionary_stamp = stamp
         try:
             fresh = renew_snapshot(
-                self._store,
+                self.path,
                 snapshot,
                 mapped=self.io == "mmap",
                 verify=self.verify,
@@ -168,10 +173,10 @@ class Reader:
                 dictionary=dictionary,
             )
         except ZrecordError:
-            if snapshot.table.is_at(self._store / META):
+            if snapshot.table.is_at(self.path / META):
                 raise
             fresh = None
-        if fresh is None or not snapshot.table.is_at(self._store / META):
+        if fresh is None or not snapshot.table.is_at(self.path / META):
             # Another store has taken its place meanwhile, and some of the chunks may be its.
             self._open()
             return
@@ -189,7 +194,7 @@ class Reader:
         stride : int
             Bytes from one place to the next.
         exact : bool
-            Refuse a record that is not exactly `stride` bytes long, as damaged.
+            Refuse a record that is not exactly `stride` bytes long, with a `CorruptRecordError`.
 
         Raises
         ------
@@ -203,6 +208,7 @@ class Reader:
         indices = as_indices(self.path, idxs)
         view = as_destination(self.path, dst)
         stride = check_count("stride", stride)
+        exact = check_flag("exact", exact)
         if view.nbytes < len(indices) * stride:
             raise DestinationError(
                 f"{self.path}: the destination has {view.nbytes} bytes, and {len(indices)} records of {stride} need "
@@ -421,7 +427,7 @@ class Reader:
         # A writer's tail lies a little behind the last record (loaderx.store.session); the file ends there.
         tail_bytes = snapshot.chunks[header.tail_chunk].size()
         used = header.tail_chunk * self._chunk_bytes + min(header.tail_offset, tail_bytes)
-        dictionary = self._store / DICTIONARY
+        dictionary = self.path / DICTIONARY
         return {
             "records": snapshot.length,
             "live_bytes": live,
@@ -449,14 +455,21 @@ class Reader:
                 return
             if fault[0] != Fault.GATE_CLOSED:
                 raise fault_error(self.path, fault)
-            self._await_change()
+            if not self._await_change():
+                raise StoreLockedError(
+                    f"{self.path}: this thread is deleting or compacting, and can read when that is done",
+                    store=self.path,
+                )
 
-    def _await_change(self) -> None:
-        with self._lock:  # the thread that changes the store holds it
-            snapshot = self._current()
-            if snapshot.gate.closed:
-                # Only in a child that was forked in the middle of a change: what the change left is on disk.
+    def _await_change(self) -> bool:
+        """Wait for a thread that changes the store alone; False where it is this one."""
+        with self._lock:  # that thread holds it
+            if self._changes:
+                return False
+            if self._current().gate.closed:
+                # Only in a forked child: what its parent's change left, or is going to leave, is on disk.
                 self._open()
+            return True
 
     def _check_places(
         self, starts: npt.NDArray[np.int64], lens: npt.NDArray[np.uint32], dst_bytes: int
@@ -497,7 +510,9 @@ class Reader:
         hold: Hold = snapshot.gate.hold
         hold.close()
         try:
-            snapshot.gate.hold = hold_for_reading(self._store, 0)
+            snapshot.gate.hold = hold_for_reading(self.path, 0)
+            if read_header(self.path, snapshot.table).length < snapshot.length:
+                snapshot.gate.close()  # the parent has deleted records between the fork and now
         except ZrecordError:
             snapshot.gate.close()  # the next read opens the store anew, and waits if it has to
 
@@ -507,7 +522,8 @@ def open_handles(store: Path) -> list[Reader]:
     found = []
     for handle in list(_handles):
         snapshot = handle._snapshot
-        if snapshot is not None and snapshot.table.is_at(store / META):
+        hold = None if snapshot is None else snapshot.gate.hold
+        if isinstance(hold, Hold) and hold.is_at(store / META):
             found.append(handle)
     return found
 

@@ -33,8 +33,8 @@ from loaderx.store.header import Header, read_header, write_length, write_tail
 from loaderx.store.journal import Journal
 from loaderx.store.rows import byte_blocks
 from loaderx.store.session import Session, is_writer_here
-from loaderx.store.sums import new_slots, open_sums, pack_mark, read_slots, sums_bytes
-from loaderx.store.table import places, read_table, stretches
+from loaderx.store.sums import moved_slots, new_slots, open_sums, pack_mark, read_slots, sums_bytes
+from loaderx.store.table import places, read_entries, read_table, stretches
 
 # Stored bytes read at a time to be compared with their sums.
 _BLOCK_BYTES = 4 << 20
@@ -71,7 +71,9 @@ class View:
     moved : FileMap or None
         The journal, where records are read from it: as one more chunk.
     touched : ndarray of int64
-        The records whose entries differ from the file's.
+        The records whose entries differ from the file's,
+    slots : ndarray of SUM
+        and their sums.
     recovery : Recovery or None
     """
 
@@ -79,6 +81,7 @@ class View:
     table: FileMap
     moved: FileMap | None
     touched: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.void]
     recovery: Recovery | None
 
 
@@ -100,16 +103,18 @@ def look(store: Path, table: FileMap, header: Header, *, mapped: bool) -> View:
         As in `open_store`.
     """
     moved: FileMap | None = None
-    touched = np.empty(0, np.int64)
+    touched, slots = np.empty(0, np.int64), np.empty(0, SUM)
     finished = False
     if journal.exists(store) and (change := journal.load(store)) is not None:
         if journal.fits(change, header, table):
             finished = True
-            touched = change.rows["index"]
+            touched, slots = change.rows["index"], change.rows["new_sum"]
             if len(change.data) and not journal.is_moved(change, table):
                 moved = FileMap(store / JOURNAL, journal.data_at(change) + len(change.data), mapped)
             table = _patched(store, table, header, change, moved is not None, mapped)
             header = read_header(store, table)
+            if moved is not None:
+                slots = moved_slots(slots, change.rows["new"], read_entries(table, touched))
         else:
             journal.warn_not_followed(store, "Whoever next changes the store sets it aside")
     cut = range(header.length, header.length)
@@ -120,7 +125,7 @@ def look(store: Path, table: FileMap, header: Header, *, mapped: bool) -> View:
         header = kept
         _warn_of_cut(store, cut, on_disk=False)
     recovery = Recovery(cut, finished, False) if finished or cut else None
-    return View(header, table, moved, touched, recovery)
+    return View(header, table, moved, touched, slots, recovery)
 
 
 def recover(store: Path, session: Session) -> Recovery | None:

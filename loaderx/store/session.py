@@ -88,7 +88,7 @@ class Session:
     def __init__(self, store: Path, timeout_s: float, *, staged: bool = False) -> None:
         self._store = store
         self._staged = staged
-        self._lock: int | None = None
+        self._lock: locks.Hold | None = None
         # Whether appends may begin; whether there is a mark of this session; the bytes of room in the file's header;
         # and the header without them, where this session wrote it last.
         self._begun = False
@@ -104,8 +104,7 @@ class Session:
                 self.files = Descriptors(store)
         except BaseException:
             if self._lock is not None:
-                os.close(self._lock)
-                self._lock = None
+                self._lock.close()
             raise
         self._end = weakref.finalize(self, _let_go, self.files, self._lock)
         self._end.atexit = False
@@ -177,8 +176,8 @@ class Session:
         return header
 
     def sums(self) -> FileMap | None:
-        """Return `sums.zr` for reading; None where there is none."""
-        return None if self.files.sums is None else FileMap(self._store / SUMS, sums_bytes(0), False)
+        """Return `sums.zr` for reading; None where there is none, or somebody has removed or replaced it."""
+        return FileMap(self._store / SUMS, sums_bytes(0), False) if self.files.has_sums() else None
 
     def commit(self, header: Header) -> None:
         """Make what was appended visible: the sums' mark, the tail, and last the length."""
@@ -246,7 +245,7 @@ class Session:
                 self.settle()
             if self._lock is not None:
                 with files.errors_named(self._store, "let the writer's lock go"):
-                    files.set_size(self._lock, 0)
+                    files.set_size(self._lock.fileno(), 0)
         finally:
             self.forget()
 
@@ -278,7 +277,7 @@ class Session:
     def drop_mark(self) -> None:
         """End the mark, so that it is gone from the disk when this returns."""
         if os.path.lexists(self._store / MARK):
-            files.unlink(self._store / MARK)
+            files.discard(self._store / MARK)
             files.sync_directory(self._store)
         self._marked = False
 
@@ -307,7 +306,7 @@ class Session:
         if stock.is_ours:
             return
         now, then = self._in_file(header), self._in_file(stock.header)
-        if self.files.sums is not None and not stock.has_sums:
+        if not stock.has_sums and os.path.lexists(self._store / SUMS):
             self.files.drop_sums()
             files.unlink(self._store / SUMS)
         if self.files.sums is not None:
@@ -395,18 +394,12 @@ def _next_data(descriptor: int, at: int, size: int) -> tuple[int, int]:
         return size, size
 
 
-def _let_go(opened: Descriptors, lock: int | None) -> None:
+def _let_go(opened: Descriptors, lock: locks.Hold | None) -> None:
     opened.close()
     if lock is not None:
-        os.close(lock)
+        lock.close()
 
 
 def is_writer_here(store: Path) -> bool:
     """Return whether another handle of this process is the writer of a store."""
-    try:
-        lock = os.stat(store / LOCK)
-    except OSError:
-        return False
-    return any(
-        os.path.samestat(os.fstat(session._lock), lock) for session in _sessions if session._lock is not None
-    )
+    return any(session._lock is not None and session._lock.is_at(store / LOCK) for session in list(_sessions))

@@ -83,8 +83,10 @@ def open_store(
         gate.hold = hold = locks.hold_for_reading(store, timeout_s)
         try:
             opened = _open_snapshot(store, gate, mapped=mapped, verify=verify)
-        except ZrecordError:
-            if hold.is_at(store / META):
+        except BaseException as error:
+            was_there = hold.is_at(store / META)
+            hold.close()  # whoever keeps the exception keeps this frame
+            if was_there or not isinstance(error, ZrecordError):
                 raise
             continue
         if hold.is_at(store / META):
@@ -139,7 +141,7 @@ def renew_snapshot(
         One that was trained since; None: the old one.
     """
     header = read_header(store, old.table)
-    view = View(header, old.table, None, np.empty(0, np.int64), None)
+    view = View(header, old.table, None, np.empty(0, np.int64), np.empty(0, SUM), None)
     return Snapshot(
         old.table,
         _open_chunks(store, _good_chunks(store, old, header.tail_chunk + 1), header.tail_chunk + 1, mapped),
@@ -170,7 +172,7 @@ def _sums(store: Path, view: View, table: FileMap, mapped: bool) -> FileMap | No
     sums = open_sums(store, sums_bytes(MAX_RECORDS), mapped=mapped)
     if sums is None:
         return None
-    gone = view.touched
+    gone = np.empty(0, np.int64)
     for look in range(_MARK_LOOKS):
         mark = unpack_mark(sums.read(0, sums_bytes(0)))
         if mark is not None and mark == read_header(store, table):
@@ -181,11 +183,13 @@ def _sums(store: Path, view: View, table: FileMap, mapped: bool) -> FileMap | No
         if mark is None:
             return None  # these sums say nothing
         strange, _ = strangers(store, view.table, sums, view.header.length)
-        gone = np.union1d(gone, strange)
-    if len(gone) == 0:
+        gone = np.setdiff1d(strange, view.touched)
+    if len(gone) == len(view.touched) == 0:
         return sums
     slots = read_slots(sums, np.arange(view.header.length))
-    slots[gone[gone < view.header.length]] = np.zeros((), SUM)
+    slots[gone] = np.zeros((), SUM)
+    shown = view.touched < view.header.length
+    slots[view.touched[shown]] = view.slots[shown]
     return recovery.private_map(bytes(sums_bytes(0)) + slots.tobytes(), sums_bytes(MAX_RECORDS), mapped)
 
 

@@ -15,7 +15,7 @@ from types import TracebackType
 
 from loaderx.errors import LoaderxError, NotAStoreError, ZrecordError
 from loaderx.store import files
-from loaderx.store.create import foreign_files, make_directories, make_empty
+from loaderx.store.create import foreign_files, make_directories, make_empty, remove_directories
 from loaderx.store.format import META, SCHEMA, is_store_file
 from loaderx.store.locks import hold_for_writing
 from loaderx.store.session import is_writer_here
@@ -99,9 +99,7 @@ class Staging:
                     self._name_target(error)
                 with contextlib.suppress(OSError):
                     files.remove_tree(self.path)
-                with contextlib.suppress(OSError):
-                    for directory in reversed(self._made):
-                        files.remove_directory(directory)
+                remove_directories(self._made)
         finally:
             if self._lock is not None:
                 os.close(self._lock)
@@ -160,7 +158,7 @@ class Staging:
         target = self._target
         _check_target(target, True)
         # What a writer of the old store were to commit from here on would be lost with it.
-        with files.opened(hold_for_writing(target, _TIMEOUT_S, lambda: is_writer_here(target))):
+        with contextlib.closing(hold_for_writing(target, _TIMEOUT_S, lambda: is_writer_here(target))):
             # And the directory, which is to have a partial store's name: another builder would sweep it away.
             directory = files.hold_directory(target, wait=True)
             assert directory is not None, "it was waited for"

@@ -15,7 +15,7 @@ from loaderx._core.gather import inspect
 from loaderx._core.snapshot import Snapshot
 from loaderx._core.threads import available_cpus
 from loaderx.store.faults import fault_error
-from loaderx.store.options import check_path, check_seconds, check_threads
+from loaderx.store.options import check_callable, check_path, check_seconds, check_threads
 from loaderx.store.recovery import Recovery
 from loaderx.store.rows import byte_blocks
 from loaderx.store.snapshot import open_store
@@ -129,7 +129,8 @@ def verify(
     Notes
     -----
     Changes nothing and needs no right to write. Deletes and compactions wait until it is done. Takes some 100 bytes of
-    memory a record.
+    memory a record. It looks at bytes: whether a dataset's schema.json is whole, and its records have the lengths that
+    it says, is for ``python -m loaderx verify``.
 
     Examples
     --------
@@ -139,8 +140,8 @@ def verify(
     >>> report.ok, report.checked
     (True, 100)
     """
-    named = check_path(path)
-    store = Path(os.path.abspath(path))
+    store = check_path(path)
+    check_callable("progress", progress)
     n_threads = check_threads(threads) or available_cpus()
     snapshot, recovery = open_store(store, check_seconds("timeout_s", timeout_s), mapped=True, verify=True)
     entries = read_table(store, snapshot.table, snapshot.length)
@@ -150,7 +151,7 @@ def verify(
     sizes = entries["phys_length"][order].astype(np.int64)
     done, total = 0, int(sizes.sum())
     for begin, end in byte_blocks(sizes, _BLOCK_BYTES, _BLOCK_RECORDS):
-        compared, not_compared = _inspect(named, snapshot, entries, order[begin:end], n_threads, damaged)
+        compared, not_compared = _inspect(store, snapshot, entries, order[begin:end], n_threads, damaged)
         checked += compared
         unchecked += not_compared
         done += int(sizes[begin:end].sum())
@@ -161,7 +162,7 @@ def verify(
         Damage(index, int(entries["chunk_id"][index]), int(entries["offset"][index]), damaged[index])
         for index in sorted(damaged)
     )
-    return Report(named, snapshot.length, checked, unchecked, found, recovery)
+    return Report(store, snapshot.length, checked, unchecked, found, recovery)
 
 
 def _inspect(

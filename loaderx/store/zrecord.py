@@ -16,7 +16,14 @@ import numpy.typing as npt
 from loaderx._core.compress import CompressionDictionary, train
 from loaderx._core.fault import Fault
 from loaderx._core.snapshot import Gate
-from loaderx.errors import DestinationError, DictionaryError, OptionError, StoreIOError, StoreLockedError
+from loaderx.errors import (
+    DestinationError,
+    DictionaryError,
+    OptionError,
+    StoreIOError,
+    StoreLockedError,
+    ZrecordError,
+)
 from loaderx.store import files, journal, recovery
 from loaderx.store.append import Append, Appender
 from loaderx.store.buffers import Indices, as_indices, as_source
@@ -28,13 +35,23 @@ from loaderx.store.format import (
     CODECS,
     DEFAULT_LEVELS,
     DICTIONARY,
+    JOURNAL,
     META,
     SUMS,
     chunk_name,
 )
-from loaderx.store.locks import Hold, hold_alone, hold_for_reading, locked_by_this_process, missing
+from loaderx.store.header import read_header
+from loaderx.store.locks import (
+    Hold,
+    hold_alone,
+    hold_for_reading,
+    locked_by_this_process,
+    missing,
+    open_to_hold_alone,
+)
 from loaderx.store.options import (
     Codec,
+    check_callable,
     check_choice,
     check_codec,
     check_count,
@@ -49,6 +66,9 @@ from loaderx.store.table import table_blocks
 # How often a change looks whether the gathers that ran when it began are done. They last micro- to milliseconds, and
 # polling costs them nothing.
 _POLL_S = 0.0005
+
+# What zstd's trainer looks at, at a time.
+_LEAST_SAMPLE_BYTES = 8
 
 
 class Zrecord(Reader):
@@ -151,18 +171,20 @@ class Zrecord(Reader):
         self._dictionaries: dict[int, CompressionDictionary] = {}
         # From the first change on.
         self._session: Session | None = None
-        # Whether the thread that holds the lock is in the middle of a change.
-        self._changes = False
         mended = None
-        if mode == "a":
-            with files.errors_named(self.path, "look for a store there"):
-                is_new = not (self._store / META).exists()
-            if is_new:
-                create_store(self._store)
-            else:
-                mended = self._mend()
-        self._open()
-        self.recovery = mended or self.recovery
+        try:
+            if mode == "a":
+                with files.errors_named(self.path, "look for a store there"):
+                    is_new = not (self.path / META).exists()
+                if is_new:
+                    create_store(self.path)
+                else:
+                    mended = self._mend()
+            self._open()
+            self.recovery = mended or self.recovery
+        except BaseException:
+            self.close()  # whoever keeps the exception keeps this object
+            raise
 
     @classmethod
     def _reopen(
@@ -186,7 +208,7 @@ class Zrecord(Reader):
             "timeout_s": self.timeout_s,
             "verify": self.verify,
         }
-        return self._reopen, (self._store, self.codec, self.mode, self.level, options)
+        return self._reopen, (self.path, self.codec, self.mode, self.level, options)
 
     def close(self) -> None:
         """Let go of the store. Gathers that run finish; every later call raises `ClosedError`. Closing twice is fine.
@@ -295,18 +317,25 @@ class Zrecord(Reader):
         with self._changing() as session:
             snapshot = self._current()
             is_known = session.is_ready()
-            with Appender(self.path, session, self._team, self._chunk_bytes) as appender:
-                append = Append(self.path, appender, self._compressor)
-                try:
-                    yield append
-                finally:
-                    append.end()
-                append.first = appender.commit()
-            header = session.header()
-            if is_known and header.tail_chunk + 1 == len(snapshot.chunks):
-                self._install(longer(snapshot, header.length))  # no other file has come, and none has changed
-            else:
-                self._renew(snapshot)
+            try:
+                with Appender(self.path, session, self._team, self._chunk_bytes) as appender:
+                    append = Append(self.path, appender, self._compressor)
+                    try:
+                        yield append
+                    finally:
+                        append.end()
+                    append.first = appender.commit()
+                header = session.header()
+                if is_known and header.tail_chunk + 1 == len(snapshot.chunks):
+                    self._install(longer(snapshot, header.length))  # no other file has come, none has changed
+                else:
+                    self._renew(snapshot)
+            except BaseException:
+                # A signal may have come behind the commit: what is committed is shown. (A forked child has no session.)
+                with contextlib.suppress(ZrecordError):
+                    if self._session is session and session.header().length > snapshot.length:
+                        self._renew(snapshot)
+                raise
 
     def delete(self, idxs: npt.ArrayLike) -> None:
         """Delete records; the last ones take their places, the highest index first. Their bytes stay until `compact`.
@@ -340,7 +369,8 @@ class Zrecord(Reader):
         Parameters
         ----------
         progress : callable, optional
-            Called as ``progress(done_bytes, total_bytes)`` after each part.
+            Called as ``progress(done_bytes, total_bytes)`` after each part, with the bytes of the records that have to
+            move; so the last call has the total twice. Where none has to, the one call has ``(0, 0)``.
 
         Raises
         ------
@@ -356,6 +386,7 @@ class Zrecord(Reader):
         or Ctrl-C in the middle of it loses nothing: the part that was being moved is finished, at the latest when the
         store is next opened.
         """
+        check_callable("progress", progress)
         with self._changing() as session, self._alone():
             compact(self.path, session, self._chunk_bytes, progress)
 
@@ -402,6 +433,7 @@ class Zrecord(Reader):
                         "and could not be read with another: train before the first such record, or in a new store",
                         store=self.path,
                     )
+            source, counts = _long_enough(source, counts)
             trained = train(source, counts.astype(np.uint64), min(target, source.nbytes))
             if isinstance(trained, str):
                 raise DictionaryError(
@@ -410,8 +442,8 @@ class Zrecord(Reader):
                     store=self.path,
                 )
             with files.errors_named(self.path, "write the dictionary"):
-                files.write_new(self._store / DICTIONARY, trained)
-                files.sync_directory(self._store)
+                files.write_new(self.path / DICTIONARY, trained)
+                files.sync_directory(self.path)
             self._renew(snapshot)
         return len(trained)
 
@@ -428,14 +460,14 @@ class Zrecord(Reader):
                 self._session.check_place()
                 self._session.sync()
                 return
-            names = [chunk_name(chunk) for chunk in range(len(snapshot.chunks))]
+            header = read_header(self.path, snapshot.table)
+            names = [chunk_name(chunk) for chunk in range(header.tail_chunk + 1)]
             with files.errors_named(self.path, "make it reach the disk"):
-                if os.path.lexists(self._store / SUMS):
-                    names.append(SUMS)
+                names += [name for name in (SUMS, JOURNAL) if os.path.lexists(self.path / name)]
                 for name in [*names, META]:
-                    with files.opened(os.open(self._store / name, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+                    with files.opened(os.open(self.path / name, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
                         files.sync(descriptor)
-                files.sync_directory(self._store)
+                files.sync_directory(self.path)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Session]:
@@ -453,16 +485,16 @@ class Zrecord(Reader):
                     f"{self.path}: this thread is changing the store already: end its appending() block first",
                     store=self.path,
                 )
-            self._changes = True
             try:
+                self._changes = True
+                if self._session is not None and journal.exists(self.path):
+                    self._abandon_session()
                 session = self._session or self._begin_session()
                 session.check_place()
                 yield session
             except BaseException:
-                if self._session is not None and journal.exists(self._store):
-                    # A change that could be neither finished nor taken back: the next one begins by finishing it.
-                    self._session.forget()
-                    self._session = None
+                if journal.exists(self.path):
+                    self._abandon_session()
                 raise
             finally:
                 self._changes = False
@@ -470,16 +502,22 @@ class Zrecord(Reader):
                     self._end_session()
 
     def _begin_session(self) -> Session:
-        session = Session(self._store, self.timeout_s, staged=self._staged)
+        session = Session(self.path, self.timeout_s, staged=self._staged)
         try:
-            if recovery.is_needed(self._store):
+            if recovery.is_needed(self.path):
                 with self._alone():
-                    self.recovery = recovery.recover(self._store, session) or self.recovery
+                    self.recovery = recovery.recover(self.path, session) or self.recovery
         except BaseException:
             session.forget()
             raise
         self._session = session
         return session
+
+    def _abandon_session(self) -> None:
+        """Leave a change that could be neither finished nor taken back: the next one begins by finishing it."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.forget()
 
     def _end_session(self) -> None:
         session, self._session = self._session, None
@@ -488,14 +526,15 @@ class Zrecord(Reader):
 
     def _mend(self) -> Recovery | None:
         """See to what a crash left, on disk, where there is the right to: nobody else there, and a writable medium."""
-        if not recovery.is_needed(self._store):
+        if not recovery.is_needed(self.path):
             return None
         try:
-            session = Session(self._store, 0)
+            session = Session(self.path, 0)
             try:
-                alone = hold_alone(self._store, 0)
+                alone = open_to_hold_alone(self.path)
                 try:
-                    return recovery.recover(self._store, session)
+                    hold_alone(alone, self.path, 0)
+                    return recovery.recover(self.path, session)
                 finally:
                     alone.close()
             finally:
@@ -515,25 +554,32 @@ class Zrecord(Reader):
         """
         snapshot = self._current()
         gate = Gate()
+        alone = open_to_hold_alone(self.path)
         snapshot.gate.close()
         try:
             while snapshot.gate.active:
                 time.sleep(_POLL_S)
             hold: Hold = snapshot.gate.hold
-            others = [handle for handle in open_handles(self._store) if handle is not self]
+            others = [handle for handle in open_handles(self.path) if handle is not self]
             if others:
                 raise locked_by_this_process(
                     self.path, "has it open, and deleting and compacting need it alone"
                 )
             hold.close()
-            gate.hold = hold_alone(self._store, self.timeout_s)
+            hold_alone(alone, self.path, self.timeout_s)
+            gate.hold = alone
             yield
         finally:
-            if isinstance(gate.hold, Hold):
-                gate.hold.share()
-            else:
-                gate.hold = hold_for_reading(self._store, self.timeout_s)
-            self._renew(snapshot, gate=gate)
+            try:
+                if gate.hold is alone:
+                    alone.share()
+                else:
+                    alone.close()
+                    gate.hold = hold_for_reading(self.path, self.timeout_s)
+                self._renew(snapshot, gate=gate)
+            except BaseException:
+                alone.close()  # the old gate stays closed: the next read opens the store anew
+                raise
 
     def _after_fork_in_child(self) -> None:
         # The parent is the writer, and what it was in the middle of is its own.
@@ -561,7 +607,7 @@ class Zrecord(Reader):
         level = DEFAULT_LEVELS[name] if self.level is None else self.level
         if name != "zstd_dict":
             return name, level, None
-        content = read_dictionary(self._store)
+        content = read_dictionary(self.path)
         if content is None:
             raise DictionaryError(
                 f"{self.path}: codec 'zstd_dict' needs a dictionary, and the store has none: call train_dict first",
@@ -573,6 +619,22 @@ class Zrecord(Reader):
         if level not in self._dictionaries:
             self._dictionaries[level] = CompressionDictionary(content, level)
         return name, level, self._dictionaries[level]
+
+
+def _long_enough(samples: memoryview, sizes: Indices) -> tuple[memoryview, Indices]:
+    """Return the samples that zstd can learn from, which does so eight bytes at a time.
+
+    The others would be among those that it counts, and where they come first it has nothing to learn from.
+    """
+    long_enough = sizes >= _LEAST_SAMPLE_BYTES
+    if long_enough.all():
+        return samples, sizes
+    starts = np.cumsum(sizes, dtype=np.int64) - sizes
+    pieces = [
+        samples[start : start + size]
+        for start, size in zip(starts[long_enough].tolist(), sizes[long_enough].tolist(), strict=True)
+    ]
+    return memoryview(b"".join(pieces)), sizes[long_enough]
 
 
 class StagedZrecord(Zrecord):

@@ -102,3 +102,16 @@ def start() -> Callable[..., subprocess.Popen[str]]:
 def listing(folder: Path) -> list[str]:
     """Names of everything below a folder, hidden files too; not of the lock file that a store's first writer makes."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != "lock.zr")
+
+
+def drained(leader: int) -> bytes:
+    """Return what was written to a terminal that nobody has open any more, and close it."""
+    data = b""
+    try:
+        while block := os.read(leader, 4096):
+            data += block
+    except OSError:  # EIO: the other side is closed
+        pass
+    finally:
+        os.close(leader)
+    return data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import pty
@@ -18,15 +17,15 @@ import pytest
 
 import loaderx
 from loaderx import Dataset, Zrecord, write_dataset
-from loaderx.commands import compact
+from loaderx.commands import waiting
+from loaderx.commands.program import complain
 from loaderx.store import compact as compaction
 from loaderx.store import files
-from tests.commands.conftest import Run, listing
-from tests.commands.test_verify import drained
+from tests.commands.conftest import Run, drained, listing
 from tests.oracle import swap_delete
+from tests.store.children import hold, other_process
 from tests.store.refusals import refusing
-from tests.store.test_changing import contents
-from tests.store.test_locks import hold, other_process
+from tests.store.samples import contents
 
 ROWS = [bytes([number]) * 100 for number in range(50)]
 DELETED = [0, 1, 5, 30, 31, 32]
@@ -101,21 +100,42 @@ def test_a_folder_names_its_stores(fails: Callable[..., str], tmp_path: Path) ->
     assert fails("compact", tmp_path / "set").endswith("; it holds the stores a.zr, b.zr")
 
 
-@pytest.mark.parametrize(("arguments", "words"), [([], "PATH"), (["x", "y"], "y"), ([""], "it is empty")])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [([], "PATH"), (["x", "y"], "y"), ([""], "it is empty"), (["x", "--timeout", "-1"], "no span of time")],
+)
 def test_wrong_usage(arguments: list[str], words: str, fails: Callable[..., str]) -> None:
     assert words in fails("compact", *arguments)
 
 
 @pytest.mark.parametrize("mode", ["r", "a"])
-def test_a_store_that_others_have_open(
-    mode: Any, fails: Callable[..., str], path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_others_have_open(mode: Any, fails: Callable[..., str], path: Path) -> None:
     before = contents(path)
-    monkeypatch.setattr(compact, "Zrecord", functools.partial(Zrecord, timeout_s=0.2))
     with other_process(lambda pause: hold(path, pause, mode=mode)) as other:
-        line = fails("compact", path)
+        line = fails("compact", path, "--timeout", 0.2)
         assert str(other.pid) in line
     assert contents(path)[:44] == before
+
+
+@pytest.mark.parametrize("mode", ["r", "a"])
+def test_others_are_waited_for(mode: Any, run: Run, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a line that says for whom, since nothing else is to be seen meanwhile."""
+    monkeypatch.setattr(waiting, "SILENT_S", 0.1)
+    with other_process(lambda pause: hold(path, pause, mode=mode)) as other:
+        code, out, err = run("compact", path, "--timeout", 0.3)
+        assert (code, out) == (2, "")
+        lines = err.splitlines()
+        assert lines[0] == f"loaderx compact: {path}: waiting for process {other.pid} to let go of the store"
+        assert len(lines) == 2 and str(other.pid) in lines[1]
+        monkeypatch.setattr(waiting, "complain", lambda *words: (complain(*words), other.kill()))
+        code, out, err = run("compact", path, "--timeout", 20)
+    assert (code, err) == (0, lines[0] + "\n") and "given back" in out
+
+
+def test_quiet(run: Run, path: Path) -> None:
+    assert run("compact", path, "--quiet") == (0, "", "")
+    assert contents(path) == LEFT and (path / "0.zr").stat().st_size == 4400
+    assert json.loads(run("compact", path, "--quiet", "--json").out)["bytes_given_back"] == 0
 
 
 def test_records_that_share_bytes(fails: Callable[..., str], path: Path) -> None:
@@ -164,7 +184,7 @@ def test_stopped_and_run_again(
 
 def test_a_bar_on_a_terminal(start: Callable[..., subprocess.Popen[str]], path: Path) -> None:
     shown = {}
-    for options in ([], ["--json"]):
+    for options in ([], ["--json"], ["--quiet"]):
         with Zrecord(path) as z:
             z.delete([0])
         leader, follower = pty.openpty()
@@ -172,6 +192,8 @@ def test_a_bar_on_a_terminal(start: Callable[..., subprocess.Popen[str]], path: 
         with start("loaderx", "compact", path, *options, stderr=follower) as process:
             os.close(follower)
             assert process.wait(60) == 0
-            assert process.stdout is not None and str(path) in process.stdout.read()
-        shown[bool(options)] = drained(leader)
-    assert b"compact" in shown[False] and shown[True] == b""
+            assert process.stdout is not None and (str(path) in process.stdout.read()) == (
+                options != ["--quiet"]
+            )
+        shown["".join(options)] = drained(leader)
+    assert b"compact" in shown.pop("") and shown == {"--json": b"", "--quiet": b""}

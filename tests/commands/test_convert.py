@@ -168,6 +168,15 @@ def test_bytes_between_fields_are_kept(run: Run, save: Save, tmp_path: Path, ord
     np.testing.assert_array_equal(got, items.reshape(50, 48))
 
 
+def test_what_is_left_out_of_a_folder_is_said(run: Run, save: Save, tmp_path: Path) -> None:
+    for name in ("in/a.npy", "in/.hidden.npy", "in/deeper/c.npy", "in/.git/d.npy", "b.npy"):
+        save(name, IMAGES)
+    (tmp_path / "in/readme.txt").write_text("text")
+    code, out, err = run("convert", tmp_path / "in", tmp_path / "b.npy", tmp_path / "x.zr")
+    assert (code, out.count("\n")) == (0, 1)
+    assert err == f"loaderx convert: left out: {tmp_path}/in/.hidden.npy, {tmp_path}/in/deeper\n"
+
+
 def test_several_files_and_folders_join_in_natural_order(run: Run, save: Save, tmp_path: Path) -> None:
     parts = np.split(IMAGES, [3, 3, 20])
     names = ["p1.npy", "p2.npy", "p9.npy", "p10.npy"]
@@ -424,8 +433,8 @@ USAGE = [
     (["{empty}", "{new}"], "{empty} is a folder without .npy files"),
     (
         ["{mixed}", "{new}"],
-        "{mixed} holds .npz files, which are converted one by one, each into a folder of its own: "
-        "b2.npz, b10.npz; of a folder, .npy files are taken",
+        "{mixed} holds .npz files, and of a folder .npy files are taken: b2.npz, b10.npz; convert the first into a "
+        "folder of stores, and add the others one by one with --append",
     ),
     (["{mixed}", "{new}", "--ragged"], "{mixed} holds .npz files"),
     (["{a}", ""], "argument DEST: it is empty, where a path is expected"),

@@ -6,11 +6,9 @@ may be carried out over its changes.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import shutil
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +16,18 @@ import numpy as np
 import pytest
 
 import loaderx
-from loaderx import StoreWarning, Zrecord
+from loaderx import Zrecord
 from loaderx.store import mark
 from tests.interop.driver import Peer073
 from tests.oracle import OracleStore, swap_delete
-from tests.store.test_changing import SmallChunks, contents, fill
-from tests.store.test_locks import Pause, numbered, other_process
-from tests.store.test_recovery import TARGETS, carry_out, finishes_before, left_by, read
-from tests.store.test_sums import check_sums
+from tests.store.children import Pause, finishes_before, other_process
+from tests.store.crashes import TARGETS, carry_out, left_by, warnings_aside
+from tests.store.samples import SmallChunks, contents, fill, numbered, read
+from tests.store.sums import check_sums
 
 pytestmark = pytest.mark.needs_peer
 
 MARK, JOURNAL, SUMS, LOCK = "mark.zr", "journal.zr", "sums.zr", "lock.zr"
-
-
-@contextlib.contextmanager
-def warnings_aside() -> Iterator[None]:
-    """Let a `StoreWarning` pass that may come and need not."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", StoreWarning)
-        yield
 
 
 def check_good(path: Path, model: list[bytes], peer: Peer073) -> None:

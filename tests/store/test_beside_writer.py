@@ -17,9 +17,8 @@ import pytest
 import loaderx
 from loaderx import CorruptRecordError, Dataset, RaggedDataset, Zrecord
 from tests.oracle import OracleStore
-from tests.store.test_changing import SmallChunks, contents, fill
-from tests.store.test_locks import Pause, other_process
-from tests.store.test_reading import wait_until_looked_at_again
+from tests.store.children import Pause, other_process
+from tests.store.samples import SmallChunks, contents, fill, wait_until_looked_at_again
 
 Io = Literal["mmap", "pread"]
 

@@ -23,31 +23,7 @@ from loaderx.store import files
 from tests.oracle import META_BYTES, Forge, OracleStore, swap_delete
 from tests.store.children import in_child
 from tests.store.refusals import refusing
-
-
-class SmallChunks(Zrecord):
-    """A store whose chunks end early."""
-
-    _chunk_bytes = 1000
-
-
-def contents(path: Path) -> list[bytes]:
-    store = OracleStore(path)
-    return [store.record(index) for index in range(len(store))]
-
-
-def fill(z: Zrecord, records: list[bytes], codec: Any = None) -> int:
-    lens = [len(record) for record in records]
-    return z.append_var(b"".join(records), np.cumsum([0, *lens])[:-1], lens, codec)
-
-
-def some_records(n: int, seed: int = 0, largest: int = 200) -> list[bytes]:
-    rng = np.random.default_rng(seed)
-    return [rng.integers(0, 3, rng.integers(0, largest), dtype=np.uint8).tobytes() for _ in range(n)]
-
-
-def tree(path: Path) -> dict[str, int]:
-    return {file.name: file.stat().st_size for file in path.iterdir()}
+from tests.store.samples import SmallChunks, contents, fill, read, some_records, tree
 
 
 def test_the_order_is_data_sums_entries_mark_tail_length(
@@ -490,3 +466,52 @@ def test_a_creation_cut_off_is_begun_anew(tmp_path: Path) -> None:
     (path / ".meta.zr.partial-12345").write_bytes(b"ZREC")
     with Zrecord(path) as z:
         assert fill(z, [b"x"]) == 0
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [1] * 6 + [300],
+        [0] * 300 + [300] * 100,
+        [1] * 8 + [500, 500],
+        [7] * 4000,
+        [0] * 50,
+        [8] * 9,
+        [8, 9] * 40,
+    ],
+)
+def test_samples_that_zstd_cannot_learn_from(sizes: list[int], store_path: Path) -> None:
+    """Its trainer, left to itself, ends the process where the first samples are empty or of a few bytes."""
+    samples = np.random.default_rng(0).integers(0, 256, sum(sizes), dtype=np.uint8)
+    with Zrecord(store_path, "zstd_dict") as z:
+        try:
+            trained = z.train_dict(samples, sizes, 256)
+        except loaderx.DictionaryError as error:
+            assert error.code == -9 and not z.has_dict()
+        else:
+            assert trained == 256 and sum(size for size in sizes if size >= 8) * 3 // 4 >= 256
+            fill(z, [bytes(300)])
+            assert contents(store_path) == [bytes(300)]
+
+
+def test_threads_add_to_one_append(store_path: Path) -> None:
+    """Each part is one stretch, and nothing of another's is in it."""
+    n_threads, n_parts, n = 4, 30, 10
+    with SmallChunks(store_path, "raw") as z:
+        with z.appending() as append:
+
+            def add(number: int) -> None:
+                for _ in range(n_parts):
+                    append.add(bytes([number]) * (64 * n), n, 64)
+
+            workers = [threading.Thread(target=add, args=(number,)) for number in range(n_threads)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        found = read(z)
+    assert len(found) == n_threads * n_parts * n
+    stretches = [found[first : first + n] for first in range(0, len(found), n)]
+    assert sorted(stretch[0][0] for stretch in stretches) == sorted([*range(n_threads)] * n_parts)
+    assert all(stretch == [bytes([stretch[0][0]]) * 64] * n for stretch in stretches)
+    assert loaderx.verify(store_path).ok

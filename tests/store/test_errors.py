@@ -217,7 +217,7 @@ ROWS = [
     Row("missing dictionary", lambda p: read_all(forged(p, header(dictionary=None), codec=ZSTD_DICT)),
         errors.DictionaryError, -7, ("dict.zr",)),
     Row("too little to train on", with_store(lambda z: z.train_dict(b"abc" * 10, [3] * 10, 1000)), errors.DictionaryError,
-        -9, ("10 samples",)),
+        -9, ("256 bytes",)),
     Row("dictionary that was never trained", with_store(lambda z: z.append(RECORD, 1, 400, "zstd_dict")),
         errors.DictionaryError, -9, ("train_dict first",)),
     Row("dictionary in use", lambda p: loaderx.Zrecord(forged(p, codec=ZSTD_DICT)).train_dict(RECORD, [400], 1000),
@@ -283,6 +283,8 @@ ROWS = [
     Row("lowest of several", with_store(lambda z: z.gather([0, 7, 1, 8], np.zeros((4, 400), np.uint8), 400)),
         errors.RecordIndexError, -3, ("index 7",), {"position": 1}),
     Row("two axes of indices", with_store(lambda z: z.lengths([[0, 1]])), errors.RecordIndexError, -3, ("one dimension",)),
+    Row("a bare index", with_store(lambda z: z.delete(2)), errors.RecordIndexError, -3, ("one dimension", "give [2]")),
+    Row("a bare index of NumPy's", with_store(lambda z: z.delete(np.uint8(2))), errors.RecordIndexError, -3, ("give [2]",)),
     Row("fractional index", with_store(lambda z: z.lengths([0.5])), TypeError, None, ("float64",)),
     Row("mask of byte records", with_store(lambda z: z.lengths([True, False, True])), TypeError, None, ("bool",)),
     Row("destination too small", with_store(lambda z: z.gather([0, 1, 2], BUFFER[:2], 400)), errors.DestinationError, -6,
@@ -355,6 +357,8 @@ ROWS = [
     Row("a dictionary beyond reason", huge_dictionary, errors.StoreIOError, -2, ("dict.zr", "at most")),
     Row("entry of an unknown chunk, compacted", lambda p: loaderx.Zrecord(forged(p, entry(1, chunk_id=7))).compact(),
         errors.CorruptRecordError, -7, ("no such chunk", "Nothing was changed"), {"record": 1, "chunk": 7}),
+    Row("progress that is no function", with_store(lambda z: z.compact(5)), errors.OptionError, None, ("progress is 5",),  # type: ignore[arg-type]
+        {"option": "progress", "value": 5}),
     Row("sizes of small integer types", with_store(lambda z: z.append(bytes(100), np.uint8(200), np.uint8(200))),
         errors.DestinationError, -6, ("40000",), {"needed_bytes": 40_000}),
     Row("fractional stride", with_store(lambda z: z.gather([0], BUFFER, 400.5)), errors.OptionError, None, ("400.5",)),  # type: ignore[arg-type]

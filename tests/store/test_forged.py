@@ -21,7 +21,7 @@ from loaderx.store.format import META_BYTES
 from loaderx.store.header import Header
 from loaderx.store.journal import ROW, Journal
 from loaderx.store.table import read_entries
-from tests.store.test_changing import contents, fill
+from tests.store.samples import contents, fill
 
 RECORDS = [bytes([number]) * 50 for number in range(20)]
 
@@ -68,7 +68,6 @@ def test_a_journal_that_no_writer_makes_is_set_aside(forgery: str, tmp_path: Pat
         forged.rows["index"] = 20
     with journal.Keeper(path) as keeper:
         keeper.stage(forged)
-        keeper.leave("go on", OSError())
     with pytest.warns(StoreWarning, match="not carried out"), Zrecord(path, mode="r") as z:
         assert bytes(z.gather_packed(np.arange(20))[0]) == b"".join(RECORDS)
     with pytest.warns(StoreWarning, match="set aside"), Zrecord(path, "raw") as z:
@@ -90,8 +89,9 @@ def forged_mark(tail_chunk: int, length: int, tail_offset: int) -> bytes:
         lambda path: path.write_bytes(bytes(5000)),
         lambda path: os.mkfifo(path),
         lambda path: path.symlink_to(path.name),
+        lambda path: path.mkdir(),
     ],
-    ids=["chunk", "length", "offset", "too large", "fifo", "loop"],
+    ids=["chunk", "length", "offset", "too large", "fifo", "loop", "directory"],
 )
 def test_a_mark_that_no_writer_makes_is_not_followed(put: Callable[[Path], Any], tmp_path: Path) -> None:
     path = tmp_path / "s.zr"
@@ -106,3 +106,40 @@ def test_a_mark_that_no_writer_makes_is_not_followed(put: Callable[[Path], Any],
             fill(z, [b"x"])
     assert contents(path) == [*RECORDS, b"x"] and not os.path.lexists(path / "mark.zr")
     assert mark.read_mark(path) is None
+
+
+def large_hole(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(5 << 30)
+
+
+def forged_size(path: Path) -> None:
+    """Write a head that is right, of a journal with more bytes than there is memory."""
+    head = journal._HEAD.pack(b"ZJNL", 1, 1 << 55, 1 << 60, 0, 0, 20, 0, 0, 20, 0, 0, 0)[:-4]
+    path.write_bytes(head + struct.pack("<I", checksum(head)) + bytes(1000))
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda path: path.mkdir(),
+        lambda path: (path / "x").mkdir(parents=True),
+        lambda path: os.mkfifo(path),
+        lambda path: path.symlink_to(path.name),
+        large_hole,
+        forged_size,
+    ],
+    ids=["directory", "full directory", "fifo", "loop", "5 GiB", "a size beyond memory"],
+)
+def test_what_is_no_journal_stops_nobody(put: Callable[[Path], Any], tmp_path: Path) -> None:
+    path = tmp_path / "s.zr"
+    with Zrecord(path, "raw") as z:
+        fill(z, RECORDS)
+    put(path / "journal.zr")
+    with Zrecord(path, mode="r") as z:
+        assert bytes(z.gather_packed(np.arange(20))[0]) == b"".join(RECORDS)
+    with Zrecord(path, "raw") as z:
+        fill(z, [b"x"])
+        z.delete([20])
+        z.compact()
+    assert contents(path) == RECORDS and not os.path.lexists(path / "journal.zr")

@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -24,10 +23,10 @@ import pytest
 
 import loaderx
 from loaderx import Dataset, RaggedDataset, StoreLockedError, StoreWarning, Zrecord
-from loaderx.store import files, locks
+from loaderx.store import files, locks, reader
 from tests.oracle import OracleStore
-from tests.store.children import in_child
-from tests.store.test_changing import contents, fill, tree
+from tests.store.children import OtherProcess, Pause, hold, in_child, other_process
+from tests.store.samples import contents, fill, numbered, read, state, tree
 
 #: Long enough for another process to get its turn, short enough to wait for it in vain.
 SHORT_S = 0.3
@@ -37,90 +36,6 @@ AT_ONCE_S = 2.0
 
 NOBODY = 65534
 
-Pause = Callable[..., None]
-
-
-class OtherProcess:
-    """A forked child that runs ``body(pause)``, from one call of `pause` to the next each time it is told to.
-
-    Parameters
-    ----------
-    body : callable
-        Runs in the child. What it gives to `pause`, returns or raises comes out of `wait`.
-    """
-
-    def __init__(self, body: Callable[[Pause], Any]) -> None:
-        from_child, child_out = os.pipe()
-        child_in, self._to_child = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            signal.alarm(120)  # whatever happens to the parent
-            os.close(self._to_child)
-
-            def pause(value: Any = None) -> None:
-                self._send(child_out, (True, value))
-                os.read(child_in, 1)
-
-            try:
-                outcome = (True, body(pause))
-            except BaseException as error:
-                outcome = (False, error)
-            self._send(child_out, outcome)
-            os._exit(0)
-        os.close(child_out)
-        os.close(child_in)
-        self._answers = os.fdopen(from_child, "rb")
-        self._status: int | None = None
-
-    @staticmethod
-    def _send(descriptor: int, outcome: tuple[bool, Any]) -> None:
-        data = pickle.dumps(outcome)
-        while data:
-            data = data[os.write(descriptor, data) :]
-
-    def wait(self) -> Any:
-        """Return what the child paused with or returned, once it has; raise what it raised."""
-        good, value = pickle.load(self._answers)
-        if not good:
-            raise value
-        return value
-
-    def tell(self) -> None:
-        """Let the child go on, without waiting for it."""
-        os.write(self._to_child, b"x")
-
-    def go(self) -> Any:
-        """Let the child go on to its next pause or its end."""
-        self.tell()
-        return self.wait()
-
-    def kill(self) -> None:
-        """End the child with SIGKILL, unless it has ended."""
-        if self._status is None:
-            os.kill(self.pid, signal.SIGKILL)
-            _, self._status = os.waitpid(self.pid, 0)
-
-    def close(self) -> None:
-        self.kill()
-        self._answers.close()
-        os.close(self._to_child)
-
-
-@contextlib.contextmanager
-def other_process(body: Callable[[Pause], Any]) -> Iterator[OtherProcess]:
-    """Run a body in a forked child up to its first pause; at the end of the block the child is killed."""
-    other = OtherProcess(body)
-    try:
-        other.wait()
-        yield other
-    finally:
-        other.close()
-
-
-def numbered(start: int, stop: int) -> list[bytes]:
-    """Return records that carry their number, of different lengths."""
-    return [b"%06d" % number * (1 + number % 5) for number in range(start, stop)]
-
 
 @contextlib.contextmanager
 def takes(at_least_s: float, at_most_s: float) -> Iterator[None]:
@@ -128,15 +43,6 @@ def takes(at_least_s: float, at_most_s: float) -> Iterator[None]:
     begun = time.monotonic()
     yield
     assert at_least_s <= time.monotonic() - begun <= at_most_s
-
-
-def state(path: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Return of each file of a store its size, the time of its last change, and its first bytes."""
-    found = {}
-    for file in path.iterdir():
-        with file.open("rb") as stream:
-            found[file.name] = (file.stat().st_size, file.stat().st_ctime_ns, stream.read(4096))
-    return found
 
 
 @pytest.fixture
@@ -302,16 +208,6 @@ def test_a_path_by_another_name_is_the_same_store(path: Path, tmp_path: Path) ->
 
 
 # ---- other processes ---------------------------------------------------------------------------------------------
-
-
-def hold(path: Path, pause: Pause, *, mode: Any = "a") -> None:
-    """Open a store, become its writer where `mode` is "a", and hold it."""
-    z = Zrecord(path, "raw", mode=mode)
-    if mode == "a":
-        fill(z, [b"held"])
-    pause(os.getpid())
-    z.close()
-    pause("closed")
 
 
 @pytest.mark.parametrize("kind", CHANGES)
@@ -862,3 +758,82 @@ def test_another_fault_of_the_lock_is_not_hidden(path: Path, monkeypatch: pytest
             Zrecord(path)
         monkeypatch.undo()
         assert fill(z, [b"x"]) == 10
+
+
+def test_a_fork_in_the_middle_of_a_delete(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child's length and its records are those of one store, whenever it looks."""
+    z = Zrecord(store_path, "raw")
+    fill(z, numbered(0, 20))
+    paused, go_on = threading.Event(), threading.Event()
+
+    def observe(operation: str, *_: object) -> None:
+        if operation == "write":
+            paused.set()
+            go_on.wait(30)
+
+    monkeypatch.setattr(files, "observe", observe)
+    deleting = threading.Thread(target=z.delete, args=([3, 4],))
+    deleting.start()
+    assert paused.wait(30)
+
+    def body(pause: Pause) -> Any:
+        pause()
+        return len(z), read(z)
+
+    with other_process(body) as other:
+        go_on.set()
+        deleting.join()
+        assert other.go() == (18, read(z))
+    z.close()
+
+
+def test_a_delete_between_a_fork_and_the_childs_first_look(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z = Zrecord(store_path, "raw")
+    fill(z, numbered(0, 20))
+    parent = os.getpid()
+    deleted_out, deleted_in = os.pipe()
+    hold_for_reading = reader.hold_for_reading
+
+    def hold_late(store: Path, timeout_s: float) -> Any:
+        if os.getpid() != parent:
+            os.read(deleted_out, 1)
+        return hold_for_reading(store, timeout_s)
+
+    monkeypatch.setattr(reader, "hold_for_reading", hold_late)
+
+    def body(pause: Pause) -> Any:
+        return len(z), read(z)
+
+    other = OtherProcess(body)
+    try:
+        z.delete([3, 4])
+        os.write(deleted_in, b"x")
+        assert other.wait() == (18, read(z))
+    finally:
+        other.close()
+    z.close()
+
+
+@pytest.mark.parametrize("kind", ["gather", "lengths", "append"])
+def test_what_a_report_of_a_compaction_may_do(kind: str, store_path: Path) -> None:
+    """It may ask for the length; what needs the store says that this thread is changing it, and hangs never."""
+    with Zrecord(store_path, "raw") as z:
+        fill(z, numbered(0, 20))
+        z.delete([0])
+        lengths: list[int] = []
+
+        def report(done: int, total: int) -> None:
+            lengths.append(len(z))
+            if kind == "gather":
+                z.gather_packed([0])
+            elif kind == "lengths":
+                z.lengths([0])
+            else:
+                fill(z, [b"x"])
+
+        with pytest.raises(StoreLockedError, match="this thread"):
+            z.compact(report)
+        assert lengths == [19]
+        assert sorted(read(z)) == numbered(1, 20)

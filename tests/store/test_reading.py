@@ -19,6 +19,7 @@ from loaderx import CorruptRecordError, Zrecord
 from loaderx._core import threads
 from tests.oracle import META_BYTES, OracleStore
 from tests.store.children import in_child
+from tests.store.samples import wait_until_looked_at_again
 
 N, SIZE = 300, 4096
 BIG = 3000  # a batch above the size from which a team is used
@@ -329,11 +330,6 @@ def test_a_table_cut_under_the_map_is_an_error(
         with pytest.raises(CorruptRecordError, match=r"record 5 .*cut off"):
             z.gather_packed(np.arange(200))
         os.truncate(path / "meta.zr", META_BYTES)
-
-
-def wait_until_looked_at_again() -> None:
-    """Let the time pass for which a small batch may trust what it knows of a file's size."""
-    threading.Event().wait(0.011)
 
 
 @pytest.mark.root

@@ -6,7 +6,7 @@ import json
 import os
 import pickle
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,60 +17,8 @@ import xxhash
 import loaderx
 from loaderx import CorruptRecordError, Dataset, RaggedDataset, Zrecord
 from tests.oracle import ENTRY, RAW, ZSTD, ZSTD_DICT, Forge, OracleStore, swap_delete, train
-from tests.store.test_changing import SmallChunks, contents, fill, some_records
-
-#: magic, version, pad, tail chunk, length, tail offset, check
-HEADER = struct.Struct("<4sHHIQQI")
-
-#: tag, checksum
-SLOT = struct.Struct("<II")
-
-SUMS = "sums.zr"
-
-
-def checksum32(data: bytes) -> int:
-    """Return the low half of XXH3-64, by an implementation that is not ours."""
-    value: int = xxhash.xxh3_64_intdigest(data)
-    return value & 0xFFFFFFFF
-
-
-def header_bytes(tail_chunk: int, tail_offset: int, length: int) -> bytes:
-    """Return the header of sums.zr for a store's mark."""
-    front = HEADER.pack(b"ZSUM", 1, 0, tail_chunk, length, tail_offset, 0)[:-4]
-    return front + struct.pack("<I", checksum32(front))
-
-
-def slot_bytes(entry: bytes, stored: bytes) -> bytes:
-    """Return the slot of one record."""
-    return SLOT.pack(checksum32(entry) or 1, checksum32(stored))
-
-
-def sums_bytes(path: Path, unchecked: Collection[int] = ()) -> bytes:
-    """Return what sums.zr must begin with for a store as it lies there."""
-    store = OracleStore(path)
-    slots = [
-        bytes(8) if index in unchecked else slot_bytes(store.table[index].tobytes(), store.stored(index))
-        for index in range(len(store))
-    ]
-    return header_bytes(store.tail_chunk, store.tail_offset, store.length) + b"".join(slots)
-
-
-def check_sums(path: Path, unchecked: Collection[int] = ()) -> None:
-    expected = sums_bytes(path, unchecked)
-    assert (path / SUMS).read_bytes()[: len(expected)] == expected
-    report = loaderx.verify(path)
-    assert report.ok and report.damaged == ()
-    assert (report.records, report.unchecked) == (len(OracleStore(path)), len(unchecked))
-    assert report.checked == report.records - report.unchecked
-
-
-def flip(path: Path, name: str, offset: int, bits: int = 0x10) -> None:
-    """Flip bits of one byte of a file."""
-    with (path / name).open("r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([byte ^ bits]))
+from tests.store.samples import SmallChunks, contents, fill, flip, some_records
+from tests.store.sums import SUMS, check_sums, checksum32, header_bytes, slot_bytes
 
 
 def test_known_vectors() -> None:
