@@ -84,10 +84,8 @@ static int lx_shuffles_portable(void) { return 1; }
         low = LXT_LOAD(at); \
         high = LXT_LOAD((at) + LX_LANE); \
     } while (0)
-#define LXT_STORE_PAIR(at, step, low, high) do { \
-        LXT_STORE(at, low); \
-        LXT_STORE((at) + LX_LANE, high); \
-    } while (0)
+#define LXT_LOAD_PLANE(at, item) LXT_LOAD(at)
+#define LXT_PART(v, item, place) v[place]
 #define LXT_KEEP 1
 #include "shuffle_tiles.h"
 
@@ -204,7 +202,9 @@ static void lx_unshuffle_sse2(uint8_t* dst, const uint8_t* src, size_t n, size_t
 /* ---- Items of 2, 4, 8 and 16 bytes ---------------------------------------------------------------------------------- */
 
 /* The other kernels: what shuffle_tiles.h needs for each. LXT_LOW and LXT_HIGH interleave the lower or the upper bytes of
-   each lane; a pair are two vectors whose lanes lie behind each other in memory, the next lanes of both `step` further. */
+   each lane. Lanes have items of their own, so what is one vector in memory are lanes of several here, and the other way:
+   LXT_LOAD_PAIR loads two vectors whose lanes lie behind each other, the next lanes of both `step` further, and LXT_PART
+   is what comes to a place in memory. Where LXT_LOAD_PLANE mixes the items of a plane, the lanes come out in place. */
 #define LXT_KERNEL avx2
 #define LXT_TARGET __attribute__((target("avx2")))
 #define LXT_WORKS (__builtin_cpu_init(), __builtin_cpu_supports("avx2"))
@@ -218,11 +218,24 @@ static void lx_unshuffle_sse2(uint8_t* dst, const uint8_t* src, size_t n, size_t
         low = _mm256_permute2x128_si256(first, second, 0x20); \
         high = _mm256_permute2x128_si256(first, second, 0x31); \
     } while (0)
-#define LXT_STORE_PAIR(at, step, low, high) do { \
-        LXT_STORE(at, _mm256_permute2x128_si256(low, high, 0x20)); \
-        LXT_STORE((at) + (step), _mm256_permute2x128_si256(low, high, 0x31)); \
-    } while (0)
+#define LXT_LOAD_PLANE(at, item) LXT_LOAD(at)
+#define LXT_PART(v, item, place) ((place) < (item) / 2 \
+        ? _mm256_permute2x128_si256(v[2 * (place)], v[2 * (place) + 1], 0x20) \
+        : _mm256_permute2x128_si256(v[2 * (place) - (item)], v[2 * (place) - (item) + 1], 0x31))
 #include "shuffle_tiles.h"
+
+/* Unit number u of a plane, as many items as come into one lane of the result, goes to place u / 4 of lane u % 4. */
+static const uint64_t lx_spread64[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+static const uint32_t lx_spread32[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+static const uint16_t lx_spread16[32] = {0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29,
+                                         2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 15, 19, 23, 27, 31};
+
+/* One lane of each of four vectors. */
+__attribute__((target("avx512f"))) LX_INLINE __m512i lx_lanes_of(const __m512i* v, int lane) {
+    const __m512i a = lane < 2 ? _mm512_shuffle_i64x2(v[0], v[1], 0x44) : _mm512_shuffle_i64x2(v[0], v[1], 0xEE);
+    const __m512i b = lane < 2 ? _mm512_shuffle_i64x2(v[2], v[3], 0x44) : _mm512_shuffle_i64x2(v[2], v[3], 0xEE);
+    return lane % 2 ? _mm512_shuffle_i64x2(a, b, 0xDD) : _mm512_shuffle_i64x2(a, b, 0x88);
+}
 
 #define LXT_KERNEL avx512
 #define LXT_TARGET __attribute__((target("avx512f,avx512bw")))
@@ -233,7 +246,6 @@ static void lx_unshuffle_sse2(uint8_t* dst, const uint8_t* src, size_t n, size_t
 #define LXT_LOW(a, b) _mm512_unpacklo_epi8(a, b)
 #define LXT_HIGH(a, b) _mm512_unpackhi_epi8(a, b)
 #define LXT_HALF(at) _mm256_loadu_si256((const __m256i*)(at))
-#define LXT_STORE_HALF(at, v) _mm256_storeu_si256((__m256i*)(at), v)
 #define LXT_LOAD_PAIR(at, step, low, high) do { \
         const __m512i first = _mm512_inserti64x4(_mm512_castsi256_si512(LXT_HALF(at)), LXT_HALF((at) + (step)), 1); \
         const __m512i second = _mm512_inserti64x4( \
@@ -241,17 +253,13 @@ static void lx_unshuffle_sse2(uint8_t* dst, const uint8_t* src, size_t n, size_t
         low = _mm512_permutex2var_epi64(first, _mm512_set_epi64(13, 12, 9, 8, 5, 4, 1, 0), second); \
         high = _mm512_permutex2var_epi64(first, _mm512_set_epi64(15, 14, 11, 10, 7, 6, 3, 2), second); \
     } while (0)
-#define LXT_STORE_PAIR(at, step, low, high) do { \
-        const __m512i first = _mm512_permutex2var_epi64(low, _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0), high); \
-        const __m512i second = _mm512_permutex2var_epi64(low, _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4), high); \
-        LXT_STORE_HALF(at, _mm512_castsi512_si256(first)); \
-        LXT_STORE_HALF((at) + (step), _mm512_extracti64x4_epi64(first, 1)); \
-        LXT_STORE_HALF((at) + 2 * (step), _mm512_castsi512_si256(second)); \
-        LXT_STORE_HALF((at) + 3 * (step), _mm512_extracti64x4_epi64(second, 1)); \
-    } while (0)
+#define LXT_LOAD_PLANE(at, item) ( \
+        (item) == 2 ? _mm512_permutexvar_epi64(_mm512_loadu_si512(lx_spread64), LXT_LOAD(at)) : \
+        (item) == 4 ? _mm512_permutexvar_epi32(_mm512_loadu_si512(lx_spread32), LXT_LOAD(at)) : \
+        (item) == 8 ? _mm512_permutexvar_epi16(_mm512_loadu_si512(lx_spread16), LXT_LOAD(at)) : LXT_LOAD(at))
+#define LXT_PART(v, item, place) ((item) < 16 ? v[place] : lx_lanes_of(v + 4 * ((place) % 4), (place) / 4))
 #include "shuffle_tiles.h"
 #undef LXT_HALF
-#undef LXT_STORE_HALF
 
 #endif
 

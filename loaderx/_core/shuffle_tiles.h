@@ -41,20 +41,23 @@ LXT_TARGET LX_INLINE void LXT_NAME(lx_shuffle_each_)(uint8_t* dst, const uint8_t
     }
 }
 
+/* The second tile too may take items again: it begins where a vector is stored to one cache line, and not to two. */
 LXT_TARGET LX_INLINE void LXT_NAME(lx_unshuffle_each_)(uint8_t* dst, const uint8_t* src, size_t n, int item, int bits) {
-    size_t tile, i;
+    const size_t last = n - LXT_ITEMS, ahead = (size_t)(-(uintptr_t)dst % sizeof(LXT)) / item;
+    size_t next = 0, i;
     int k;
-    for (tile = 0; tile < n; tile += LXT_ITEMS) {
+    do {
         LXT v[16];
-        i = tile + LXT_ITEMS <= n ? tile : n - LXT_ITEMS;
+        i = next < last ? next : last;
         #pragma GCC unroll 16
         for (k = 0; k < item; k++)
-            v[k] = LXT_LOAD(src + k * n + i);
+            v[k] = LXT_LOAD_PLANE(src + k * n + i, item);
         LXT_NAME(lx_turn_)(v, item, bits);
-        #pragma GCC unroll 8
-        for (k = 0; k < item; k += 2)
-            LXT_STORE_PAIR(dst + i * item + k * LX_LANE, item * LX_LANE, v[k], v[k + 1]);
-    }
+        #pragma GCC unroll 16
+        for (k = 0; k < item; k++)
+            LXT_STORE(dst + i * item + k * sizeof(LXT), LXT_PART(v, item, k));
+        next = i == 0 && ahead ? ahead : i + LXT_ITEMS;
+    } while (i < last);
 }
 
 /* Returns 0, with nothing done, where there is not one whole tile, or no tile for items of this size. */
@@ -107,5 +110,6 @@ static int LXT_NAME(lx_shuffles_)(void) { return LXT_WORKS; }
 #undef LXT_LOW
 #undef LXT_HIGH
 #undef LXT_LOAD_PAIR
-#undef LXT_STORE_PAIR
+#undef LXT_LOAD_PLANE
+#undef LXT_PART
 #undef LXT_KEEP
