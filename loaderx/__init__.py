@@ -31,6 +31,7 @@ from loaderx.errors import (
     StoreWarning,
     ZrecordError,
 )
+from loaderx.store.buffers import trim_pool
 from loaderx.store.verify import verify
 from loaderx.store.zrecord import Zrecord
 
@@ -59,6 +60,7 @@ __all__ = [
     "__version__",
     "build_info",
     "pad",
+    "trim_pool",
     "verify",
     "write_dataset",
     "write_ragged",
