@@ -1,4 +1,4 @@
-"""Memory for batches; and what callers hand in, made ready for the core: indices as int64 or uint64, memory as bytes."""
+"""Memory for batches, and what callers hand in made ready for the core: indices as 64-bit integers, memory as bytes."""
 
 from __future__ import annotations
 
