@@ -5,7 +5,7 @@
 - **Gathers.** `__getitems__`, whose result lies in recycled memory; the same with ``out=np.empty(...)``, which is
   fresh; and the bound: the same with ``out`` one of arrays made before, used in turn. The last four batches are held,
   as a loader holds what is on its way; then only the last. The clock covers taking the memory, the gather, and letting
-  go of the oldest batch. Indices are drawn outside it.
+  go of the oldest batch; the number of a turn is that of its median batch. Indices are drawn outside it.
 - **Burst.** A process of its own takes 40 batches with four held (before the burst), then 40 that it all holds (burst),
   drops them (dropped), goes on with four held for 100 batches (after the burst), drops these too and calls `trim_pool`
   (trimmed). Each time RssAnon is read, the memory a process has to itself. `LOADERX_POOL_BYTES` is not set.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -95,19 +96,20 @@ def measure_gathers(size: Size, path: Path, num_held: int, title: str) -> Table:
 
         def rate(take: Callable[[NDArray[np.int64]], NDArray[Any]]) -> float:
             held: deque[NDArray[Any]] = deque()
-            clock, took, num_batches, num_warm = time.perf_counter, 0.0, 0, num_held + 3
-            while took < size.turn_s:
+            clock, took, num_warm = time.perf_counter, list[float](), num_held + 3
+            deadline = clock() + size.turn_s
+            while not took or clock() < deadline:
                 idxs = rng.integers(0, size.num_records, size.batch)
                 start = clock()
                 held.append(take(idxs))
                 if len(held) > num_held:
                     held.popleft()
+                stop = clock()
                 if num_warm:
                     num_warm -= 1
-                    continue
-                took += clock() - start
-                num_batches += 1
-            return num_batches * size.batch * size.record_bytes / took / 2**30
+                else:
+                    took.append(stop - start)
+            return size.batch * size.record_bytes / statistics.median(took) / 2**30
 
         rows: dict[str, Callable[[], float]] = {RECYCLED: partial(rate, dataset.__getitems__)}
         rows |= {FRESH: partial(rate, fresh), BY_HAND: partial(rate, by_hand)}
