@@ -35,7 +35,9 @@ PACKAGE = "loaderx._core"
 # Every compiled module and what it is built with. The one place to add a module to.
 MODULES: dict[str, tuple[str, ...]] = {
     "maps": (),
+    "watch": (),
     "snapshot": ("zstd",),
+    "ahead": (),
     "threads": ("openmp",),
     "checksum": ("openmp",),
     "gather": ("zstd", "openmp"),
