@@ -194,9 +194,9 @@ cdef void ask_beyond(Snapshot snapshot, int64_t first, int64_t end) noexcept nog
     free(spans)
 
 
-cdef bint probe(Snapshot snapshot, const int64_t* idxs, bint idxs_unsigned, int64_t n) noexcept nogil:
-    """Ask for the last page of a few records; return whether one of them had to be read."""
-    cdef Usage before = usage()
+cdef bint probe(Snapshot snapshot, const int64_t* idxs, bint idxs_unsigned, int64_t n,
+                const Usage* before) noexcept nogil:
+    """Ask for the last page of a few records; return whether one of them had to be read since `before`."""
     cdef int64_t n_probes = min(n, <int64_t>PROBES)
     cdef int64_t index
     cdef int64_t i
@@ -208,7 +208,7 @@ cdef bint probe(Snapshot snapshot, const int64_t* idxs, bint idxs_unsigned, int6
         if index >= 0 and find_span(snapshot, index, &span):
             last_byte = span.end - 1 - (span.begin >> 32 << 32)
             ask_for_bytes(snapshot.chunk_slots[span.begin >> 32], last_byte, last_byte + 1)
-    return pages_since(&before) > 0
+    return pages_since(before) > 0
 
 
 cdef int64_t records_beyond(const Watch* watch, const int64_t* idxs, int64_t n, int64_t work_bytes) noexcept nogil:
@@ -263,7 +263,7 @@ cdef int64_t go_on(Ahead* ahead, Snapshot snapshot, int64_t at) noexcept nogil:
         return end
     ahead.before = usage()
     if not ahead.asks and ahead.asked <= at:
-        ahead.asks = probe(snapshot, ahead.idxs + at, ahead.idxs_unsigned, end - at)
+        ahead.asks = probe(snapshot, ahead.idxs + at, ahead.idxs_unsigned, end - at, &ahead.before)
     if not ahead.asks:
         return end
     ask_end = min(ahead.n, end + ahead.slice) if end < ahead.n else end

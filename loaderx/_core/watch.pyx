@@ -29,7 +29,7 @@ cdef enum:
     MOST_CREDIT = 8192
 
     # What a call costs by itself, in bytes copied meanwhile.
-    CALL_BYTES = 16 * 1024
+    CALL_BYTES = 8 * 1024
 
     BLOCKS_A_PAGE = 8
 
