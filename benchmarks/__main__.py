@@ -11,6 +11,7 @@ COMMANDS = {
     "store": ("benchmarks.store", "gathers and writes beside peers and bounds"),
     "checksum": ("benchmarks.checksum", "checksums in cache, and what they cost a gather"),
     "safety": ("benchmarks.safety", "what locks, journal, checksums and marks cost"),
+    "cold": ("benchmarks.cold", "reads from a disk, the page cache dropped before each turn; needs root"),
     "import": ("benchmarks.imports", "time of `import loaderx`"),
     "docs": ("benchmarks.docs", "write docs/benchmarks.md from result files"),
 }
