@@ -14,7 +14,7 @@ from libc.string cimport memcpy
 from loaderx._core.layout cimport HEADER_BYTES, RECORD_BYTES, SUM_BYTES, SUMS_HEADER_BYTES, RecordLoc
 from loaderx._core.maps cimport MapSlot, file_size, monotonic_ns, read_at
 from loaderx._core.snapshot cimport Gate, Snapshot
-from loaderx._core.watch cimport LOOK_BYTES, Usage, Watch, credit_after, is_time_to_look, pages_since, usage
+from loaderx._core.watch cimport LOOK_BYTES, Usage, Watch, credit_after, is_time_to_look, is_waiting, pages_between, usage
 
 cdef extern from *:
     """
@@ -201,6 +201,7 @@ cdef bint probe(Snapshot snapshot, const int64_t* idxs, bint idxs_unsigned, int6
     cdef int64_t index
     cdef int64_t i
     cdef int64_t last_byte
+    cdef Usage after
     cdef Span span
     file_size(snapshot.table_slot, monotonic_ns())
     for i in range(n_probes):
@@ -208,7 +209,8 @@ cdef bint probe(Snapshot snapshot, const int64_t* idxs, bint idxs_unsigned, int6
         if index >= 0 and find_span(snapshot, index, &span):
             last_byte = span.end - 1 - (span.begin >> 32 << 32)
             ask_for_bytes(snapshot.chunk_slots[span.begin >> 32], last_byte, last_byte + 1)
-    return pages_since(before) > 0
+    after = usage()
+    return pages_between(before, &after) > 0
 
 
 cdef int64_t records_beyond(const Watch* watch, const int64_t* idxs, int64_t n, int64_t work_bytes) noexcept nogil:
@@ -236,7 +238,10 @@ cdef void set_out(Ahead* ahead, Snapshot snapshot, const int64_t* idxs, bint idx
     ahead.looks = is_time_to_look(watch, work_bytes)
     if not ahead.looks:
         return
+    ahead.serves = True
     ahead.asked = 0
+    ahead.cpu_us = 0
+    ahead.wall_us = 0
     ahead.credit = watch.credit
     ahead.asks = ahead.credit > 0
     ahead.beyond = records_beyond(watch, idxs, n, work_bytes)
@@ -250,7 +255,18 @@ cdef void set_out_to_ask(Ahead* ahead, Snapshot snapshot, const int64_t* idxs, b
     gate.watch.unlooked_bytes = LOOK_BYTES
     set_out(ahead, snapshot, idxs, idxs_unsigned, n, 0)
     ahead.beyond = 0
+    ahead.serves = False
     ahead.next_index = gate.watch.next_index
+
+
+cdef bint is_alone(const Ahead* ahead, Snapshot snapshot) noexcept:
+    """Return whether the call should be served by one thread, because the disk is what takes the time.
+
+    More threads would wait for the same disk, and OpenMP's do it in a loop: they take the processor from whoever else
+    wants it, the system's own threads that keep the disk busy among them.
+    """
+    cdef Gate gate = snapshot.gate
+    return ahead.looks and ahead.credit > 0 and gate.watch.waits
 
 
 cdef int64_t go_on(Ahead* ahead, Snapshot snapshot, int64_t at) noexcept nogil:
@@ -261,6 +277,7 @@ cdef int64_t go_on(Ahead* ahead, Snapshot snapshot, int64_t at) noexcept nogil:
     cdef int64_t beyond_end
     if not ahead.looks:
         return end
+    ahead.begin_ns = monotonic_ns()
     ahead.before = usage()
     if not ahead.asks and ahead.asked <= at:
         ahead.asks = probe(snapshot, ahead.idxs + at, ahead.idxs_unsigned, end - at, &ahead.before)
@@ -285,9 +302,13 @@ cdef int64_t go_on(Ahead* ahead, Snapshot snapshot, int64_t at) noexcept nogil:
 
 cdef void look_back(Ahead* ahead, int64_t at, int64_t end) noexcept nogil:
     """Book what it took to serve a slice."""
+    cdef Usage after
     if not ahead.looks:
         return
-    ahead.credit = credit_after(ahead.credit, end - at + 1, pages_since(&ahead.before))
+    after = usage()
+    ahead.cpu_us += after.cpu_us - ahead.before.cpu_us
+    ahead.wall_us += (monotonic_ns() - ahead.begin_ns) // 1000
+    ahead.credit = credit_after(ahead.credit, end - at + 1, pages_between(&ahead.before, &after))
     ahead.asks = ahead.credit > 0
 
 
@@ -297,5 +318,7 @@ cdef void settle(const Ahead* ahead, Snapshot snapshot) noexcept:
     cdef Watch* watch = &gate.watch
     if ahead.looks:
         watch.credit = ahead.credit
+        if ahead.serves:
+            watch.waits = is_waiting(ahead.cpu_us, ahead.wall_us)
         watch.asked_until = ahead.asked_until
         watch.next_index = ahead.next_index

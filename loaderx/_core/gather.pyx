@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
-from loaderx._core.ahead cimport Ahead, ask_for_entries, go_on, look_back, set_out, set_out_to_ask, settle
+from loaderx._core.ahead cimport Ahead, ask_for_entries, go_on, is_alone, look_back, set_out, set_out_to_ask, settle
 from loaderx._core.checksum cimport checksum_of, copy_checksummed, tag_of
 from loaderx._core.layout cimport (
     CODEC_RAW,
@@ -526,14 +526,17 @@ cdef object run(Batch* batch, Snapshot snapshot, int wanted_threads, int64_t wor
     cdef Worker* lowest = NULL
     cdef Ahead ahead
     cdef int64_t team_ns = 0
-    cdef int64_t share = max(1, min(<int64_t>MAX_SHARE, batch.n // (4 * n_threads)))
+    cdef int64_t share
     cdef int64_t at = 0
     cdef int64_t end
     cdef int64_t i
     cdef int t
+    set_out(&ahead, snapshot, batch.idxs, batch.idxs_unsigned, batch.n, work_bytes)
+    if n_threads > 1 and is_alone(&ahead, snapshot):
+        n_threads = 1
     workers = take_workers(n_threads)
+    share = max(1, min(<int64_t>MAX_SHARE, batch.n // (4 * n_threads)))
     try:
-        set_out(&ahead, snapshot, batch.idxs, batch.idxs_unsigned, batch.n, work_bytes)
         with nogil:
             begin(batch, work_bytes)
             while at < batch.n and workers[0].fault == 0:
@@ -833,9 +836,11 @@ def inspect(Snapshot snapshot not None, idxs, faults, details, checked, int thre
         findings.checked = <uint8_t*>checked_view.buf
         # How long the records are is not known yet; a page each is a fair guess.
         n_threads = team_size(threads, batch.n * PAGE, batch.n)
+        set_out(&ahead, snapshot, batch.idxs, batch.idxs_unsigned, batch.n, batch.n * PAGE)
+        if is_alone(&ahead, snapshot):
+            n_threads = 1
         workers = take_workers(n_threads)
         share = max(1, min(<int64_t>MAX_SHARE, batch.n // (4 * n_threads)))
-        set_out(&ahead, snapshot, batch.idxs, batch.idxs_unsigned, batch.n, batch.n * PAGE)
         with nogil:
             begin(&batch, batch.n * PAGE)
             while at < batch.n:

@@ -33,10 +33,14 @@ cdef enum:
 
     BLOCKS_A_PAGE = 8
 
+    # A thread that is busy for less of its time is waiting for the disk, and a second one would wait with it.
+    MOST_BUSY_TENTHS = 7
+
 
 cdef void start_watch(Watch* watch) noexcept:
     """Make a watch whose first call asks: what nobody has read yet is rather cold."""
     watch.credit = 1
+    watch.waits = True
     watch.unlooked_bytes = 0
     watch.next_index = -1
     watch.asked_until = -1
@@ -61,14 +65,20 @@ cdef Usage usage() noexcept nogil:
     getrusage(LX_WHOSE, &now)
     found.blocks = now.ru_inblock
     found.faults = now.ru_majflt
+    found.cpu_us = (<int64_t>now.ru_utime.tv_sec + now.ru_stime.tv_sec) * 1000000
+    found.cpu_us += now.ru_utime.tv_usec + now.ru_stime.tv_usec
     return found
 
 
-cdef int64_t pages_since(const Usage* before) noexcept nogil:
-    """Return how many pages the calling thread has read since `before`."""
-    cdef Usage now = usage()
+cdef int64_t pages_between(const Usage* before, const Usage* after) noexcept nogil:
+    """Return how many pages the calling thread has read meanwhile."""
     # Some file systems count no blocks; there the faults are all there is to see.
-    return max((now.blocks - before.blocks) // BLOCKS_A_PAGE, now.faults - before.faults)
+    return max((after.blocks - before.blocks) // BLOCKS_A_PAGE, after.faults - before.faults)
+
+
+cdef bint is_waiting(int64_t cpu_us, int64_t wall_us) noexcept nogil:
+    """Return whether a thread that ran for `cpu_us` of `wall_us` mostly waited."""
+    return cpu_us * 10 < wall_us * MOST_BUSY_TENTHS
 
 
 cdef int64_t credit_after(int64_t credit, int64_t n_records, int64_t n_pages) noexcept nogil:
