@@ -54,7 +54,7 @@ cdef enum:
     MOST_BEYOND_RECORDS = 4096
 
     # Records looked at, of a call that would not ask.
-    PROBES = 4
+    PROBES = 2
 
 
 cdef struct Span:

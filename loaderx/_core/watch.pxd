@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 
 cdef enum:
     # Looking costs a microsecond or two: calls that do little look now and then.
-    LOOK_BYTES = 1024 * 1024
+    LOOK_BYTES = 4 * 1024 * 1024
 
 
 cdef struct Usage:
