@@ -170,6 +170,11 @@ cdef class FileMap:
             raise OSError(errno, os.strerror(errno), self.path)
         return n_bytes
 
+    @property
+    def capacity(self):
+        """Bytes of the file that are used, however long it is."""
+        return self.slot.capacity
+
     def is_at(self, path):
         """Return whether this is still the file that a path names."""
         try:

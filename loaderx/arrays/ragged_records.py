@@ -13,7 +13,7 @@ import numpy.typing as npt
 from loaderx.arrays.casting import cast_values
 from loaderx.errors import RecordTooLargeError, SchemaError
 from loaderx.store.buffers import as_source
-from loaderx.store.format import MAX_RECORD_BYTES
+from loaderx.store.format import WIDE
 from loaderx.store.options import check_count
 
 
@@ -70,14 +70,14 @@ class RaggedRecords:
             )
         if values.dtype != self.dtype:
             values = self._cast(values, number, listed=not isinstance(array, np.ndarray))
-        if values.nbytes > MAX_RECORD_BYTES:
+        if values.nbytes > WIDE.max_record_bytes:
             raise RecordTooLargeError(
-                f"{self._target}: array {number} has {values.nbytes} bytes, and a store of format version 3 takes at "
-                f"most {MAX_RECORD_BYTES} a record: split it",
+                f"{self._target}: array {number} has {values.nbytes} bytes, and a store takes at most "
+                f"{WIDE.max_record_bytes} a record: split it",
                 store=self._target,
                 position=number,
                 record_bytes=values.nbytes,
-                limit_bytes=MAX_RECORD_BYTES,
+                limit_bytes=WIDE.max_record_bytes,
             )
         return as_source(values)
 

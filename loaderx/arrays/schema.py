@@ -14,7 +14,7 @@ import numpy as np
 from loaderx.arrays.dtypes import check_storable, describe, from_description, plain_string
 from loaderx.errors import NotAStoreError, RecordTooLargeError, SchemaError
 from loaderx.store import files
-from loaderx.store.format import CODECS, MAX_RECORD_BYTES, SCHEMA
+from loaderx.store.format import CODECS, SCHEMA, WIDE
 from loaderx.store.options import Codec, check_codec
 
 _FORMAT = "loaderx-zrecord"
@@ -77,13 +77,13 @@ def new_schema(
             f"{path}: rows of {dtype} {shape} have no bytes, so the number of them in a record would be lost",
             path=path,
         )
-    if schema.item_bytes > MAX_RECORD_BYTES:
+    if schema.item_bytes > WIDE.max_record_bytes:
         raise RecordTooLargeError(
-            f"{path}: {schema} have {schema.item_bytes} bytes each, and a store of format version 3 takes at most "
-            f"{MAX_RECORD_BYTES}: split them",
+            f"{path}: {schema} have {schema.item_bytes} bytes each, and a store takes at most "
+            f"{WIDE.max_record_bytes}: split them",
             store=path,
             record_bytes=schema.item_bytes,
-            limit_bytes=MAX_RECORD_BYTES,
+            limit_bytes=WIDE.max_record_bytes,
         )
     return schema
 
@@ -168,9 +168,10 @@ def _check(path: Path, document: Any) -> Schema:
     # An axis of nothing hides what the others multiply to, and NumPy still has no array of that shape.
     if math.prod(max(count, 1) for count in shape) * max(schema.dtype.itemsize, 1) >= 2**62:
         raise _wrong(path, f"{key} is {shape}, and no array is so large")
-    if schema.item_bytes > MAX_RECORD_BYTES:
+    if schema.item_bytes > WIDE.max_record_bytes:
         raise _wrong(
-            path, f"it says {schema.item_bytes} bytes a record, and a record has at most {MAX_RECORD_BYTES}"
+            path,
+            f"it says {schema.item_bytes} bytes a record, and a record has at most {WIDE.max_record_bytes}",
         )
     return schema
 

@@ -22,6 +22,7 @@ from loaderx._core.compress import CompressionDictionary, compress, compress_bou
 from loaderx.errors import (
     ClosedError,
     DestinationError,
+    OptionError,
     RecordTooLargeError,
     StoreFullError,
     StoreLockedError,
@@ -31,10 +32,13 @@ from loaderx.store import files
 from loaderx.store.buffers import as_indices, as_source
 from loaderx.store.format import (
     CODECS,
-    MAX_CHUNKS,
-    MAX_RECORD_BYTES,
-    MAX_RECORDS,
+    MAX_ITEM_BYTES,
+    MIN_ITEM_BYTES,
+    NARROW,
     RECORD,
+    UNSHUFFLED,
+    WIDE,
+    Version,
     entry_at,
 )
 from loaderx.store.header import Header
@@ -65,13 +69,20 @@ class Appender:
         The most threads to compress with.
     chunk_bytes : int
         Where a chunk ends: a record goes to the next one when it would end there or beyond.
+    upgrade : bool
+        Let a store of version 3 that holds records become version 4 where the new ones need it. One that holds none,
+        which nobody has read yet, becomes it without being asked.
     """
 
-    def __init__(self, store: Path, session: Session, threads: int, chunk_bytes: int) -> None:
+    def __init__(
+        self, store: Path, session: Session, threads: int, chunk_bytes: int, upgrade: bool = False
+    ) -> None:
         self._store = store
         self._session = session
         self._files = session.files
         self._old = session.begin()
+        self._old_version = self._version = session.version
+        self._may_widen = upgrade or self._old.length == 0
         self._tail_chunk, self._tail_offset = self._old.tail
         self._length = self._old.length
         self._threads = threads
@@ -114,6 +125,7 @@ class Appender:
         codec: str,
         level: int,
         dictionary: CompressionDictionary | None,
+        item_bytes: int = 0,
     ) -> None:
         """Write records behind the tail, invisible until `commit`.
 
@@ -124,17 +136,21 @@ class Appender:
         starts : ndarray of int64, shape (n,)
             First byte of each record in `source`, which holds all of each.
         lens : ndarray of uint32, shape (n,)
-            Length of each in bytes, none over the format's limit.
+            Length of each in bytes.
         codec : str
         level : int
         dictionary : CompressionDictionary or None
-            Needed for codec "zstd_dict".
+            Needed for codecs "zstd_dict" and "zstd_shuffle_dict".
+        item_bytes : int
+            Of the items whose bytes a codec that shuffles puts side by side.
 
         Raises
         ------
-        StoreFullError, StoreIOError
+        StoreFullError, RecordTooLargeError, OptionError, StoreIOError
         """
-        self.check_room(len(lens))
+        if codec in UNSHUFFLED and not MIN_ITEM_BYTES <= item_bytes <= MAX_ITEM_BYTES:
+            codec = UNSHUFFLED[codec]
+        self._version = self.plan_version(len(lens), int(lens.max(initial=0)), codec)
         self._check_process()
         self._whole = False
         stored_as_they_lie = codec == "raw" and np.array_equal(starts[1:], starts[:-1] + lens[:-1])
@@ -153,7 +169,16 @@ class Appender:
                 self._write(stored, entries, sums)
                 continue
             stored = self._compress(
-                source, block_starts, block_lens, entries, sums, CODECS[codec], level, dictionary, number % 2
+                source,
+                block_starts,
+                block_lens,
+                entries,
+                sums,
+                codec,
+                level,
+                dictionary,
+                item_bytes,
+                number % 2,
             )
             # One block is written while the next is compressed: two blocks of scratch, and no core waits for the disk.
             if writing is not None:
@@ -164,10 +189,39 @@ class Appender:
                 writing = self._writer().submit(self._write, stored, entries, sums)
         self._whole = True
 
-    def check_room(self, n: int) -> None:
-        """Raise `StoreFullError` where there is no room for `n` more records."""
-        if self._length + n > MAX_RECORDS:
-            self._full(n, f"{MAX_RECORDS} records")
+    def plan_version(self, n: int, record_bytes: int, codec: str, position: int = 0) -> Version:
+        """Return the version that `n` more records need, of which the largest has so many bytes.
+
+        Raises
+        ------
+        StoreFullError, RecordTooLargeError, OptionError
+            No version does, or another than the store's.
+        """
+        version = self._version
+        may_widen = self._may_widen or version is WIDE
+        if CODECS[codec] > version.max_codec and not may_widen:
+            raise OptionError(
+                f"{self._store}: codec {codec!r} needs format version {WIDE.number}, and this is a store of version "
+                f"{version.number}, as loaderx 0.7.3 reads it: choose another codec, or upgrade it for good "
+                "(upgrade=True)",
+                option="codec",
+                value=codec,
+            )
+        if may_widen and (record_bytes > version.max_record_bytes or self._length + n > version.max_records):
+            version = WIDE
+        if record_bytes > version.max_record_bytes:
+            raise RecordTooLargeError(
+                f"{self._store}: the record at position {position} of the batch has {record_bytes} bytes, and a store "
+                f"of format version {version.number} takes at most {version.max_record_bytes}: split it"
+                f"{self._or_upgrade()}",
+                store=self._store,
+                position=position,
+                record_bytes=record_bytes,
+                limit_bytes=version.max_record_bytes,
+            )
+        if self._length + n > version.max_records:
+            raise self._full(n, f"{version.max_records} records")
+        return version
 
     def commit(self) -> int:
         """Make everything that was added visible, and return the index of its first record.
@@ -186,7 +240,7 @@ class Appender:
             )
         if self.n_added:
             with files.errors_named(self._store, "commit the new records", "the store is as it was before"):
-                self._session.commit(Header(self._tail_chunk, self._tail_offset, self._length))
+                self._session.commit(Header(self._tail_chunk, self._tail_offset, self._length), self._version)
         self._committed = True
         return self._old.length
 
@@ -203,7 +257,7 @@ class Appender:
         with contextlib.suppress(OSError):
             # What is in the file counts, not how far `commit` came: a signal may have come behind any write. First the
             # header, and only then the data, for a header must not name what is gone; where one fails, the rest stays.
-            self._session.take_back(old)
+            self._session.take_back(old, self._old_version)
             if self._dirty:
                 # To the tail and back, so that the blocks are freed also where the file was longer than its records.
                 chunk = self._files.chunk(old.tail_chunk)
@@ -214,15 +268,20 @@ class Appender:
             self._session.take_back_sums()
         self._tail_chunk = old.tail_chunk
 
-    def _full(self, requested: int, limit: str) -> None:
-        raise StoreFullError(
+    def _full(self, requested: int, limit: str) -> StoreFullError:
+        return StoreFullError(
             f"{self._store}: no room for {requested} more records behind the {self._length} it holds: a store of "
-            f"format version 3 ends at {limit}. Begin another store",
+            f"format version {self._version.number} ends at {limit}. Begin another store{self._or_upgrade()}",
             store=self._store,
             length=self._length,
             requested=requested,
-            limit=MAX_RECORDS,
+            limit=self._version.max_records,
         )
+
+    def _or_upgrade(self) -> str:
+        if self._version is WIDE or self._may_widen:
+            return ""
+        return ", or upgrade this one for good to version 4, which loaderx 0.7.3 cannot read (upgrade=True)"
 
     def _compress(
         self,
@@ -231,9 +290,10 @@ class Appender:
         lens: npt.NDArray[np.uint32],
         entries: npt.NDArray[np.void],
         sums: npt.NDArray[np.uint32],
-        codec: int,
+        codec: str,
         level: int,
         dictionary: CompressionDictionary | None,
+        item_bytes: int,
         which_scratch: int,
     ) -> memoryview:
         """Return a block's stored bytes, and note how each record is stored, and its checksum."""
@@ -242,11 +302,27 @@ class Appender:
         if len(self._scratch[which_scratch]) < needed:
             self._scratch[which_scratch] = np.empty(needed, np.uint8)
         scratch = self._scratch[which_scratch]
+        item_size = item_bytes if codec in UNSHUFFLED else 0
         n_bytes = compress(
-            source, starts, lens, scratch, phys, codecs, codec, level, dictionary, self._threads, sums
+            source,
+            starts,
+            lens,
+            scratch,
+            phys,
+            codecs,
+            CODECS[codec],
+            level,
+            dictionary,
+            self._threads,
+            sums,
+            item_size,
         )
         entries["phys_length"] = phys
         entries["codec"] = codecs
+        shuffled = codecs > NARROW.max_codec
+        if shuffled.any():
+            entries["reserved"][shuffled] = item_size
+            self._version = WIDE
         return scratch.data[:n_bytes]
 
     def _writer(self) -> ThreadPoolExecutor:
@@ -285,8 +361,10 @@ class Appender:
         self._length += len(phys)
 
     def _begin_chunk(self, requested: int) -> None:
-        if self._tail_chunk + 1 >= MAX_CHUNKS:
-            self._full(requested, f"{MAX_CHUNKS} chunks")
+        if self._tail_chunk + 1 >= self._version.max_chunks:
+            if self._version is WIDE or not self._may_widen:
+                raise self._full(requested, f"{self._version.max_chunks} chunks")
+            self._version = WIDE
         self._chunk = self._files.create_chunk(self._tail_chunk + 1)
         self._created.append(self._tail_chunk + 1)
         self._tail_chunk += 1
@@ -336,7 +414,9 @@ class Append:
                 f"{self._store}: this append has ended: begin another with appending()", store=self._store
             )
 
-    def add(self, src: Any, n: int, item_len: int, codec: Codec | None = None) -> None:
+    def add(
+        self, src: Any, n: int, item_len: int, codec: Codec | None = None, *, item_size: int | None = None
+    ) -> None:
         """Add equally long records (`Zrecord.append`)."""
         self._check_not_ended()
         n, item_len = check_count("n", n), check_count("item_len", item_len)
@@ -349,14 +429,19 @@ class Append:
                 needed_bytes=n * item_len,
                 given_bytes=source.nbytes,
             )
-        if n:
-            _check_record_bytes(self._store, 0, item_len)
-        self._appender.check_room(n)  # before anything is made for each record
+        # Before anything is made for each record.
+        self._appender.plan_version(n, item_len if n else 0, "raw")
         starts = np.arange(n, dtype=np.int64) * item_len
-        self._add(source, starts, np.full(n, item_len, np.uint32), codec)
+        self._add(source, starts, np.full(n, item_len, np.uint32), codec, item_size)
 
     def add_var(
-        self, src: Any, offsets: npt.ArrayLike, lens: npt.ArrayLike, codec: Codec | None = None
+        self,
+        src: Any,
+        offsets: npt.ArrayLike,
+        lens: npt.ArrayLike,
+        codec: Codec | None = None,
+        *,
+        item_size: int | None = None,
     ) -> None:
         """Add records of any lengths (`Zrecord.append_var`)."""
         self._check_not_ended()
@@ -383,8 +468,8 @@ class Append:
             )
         if len(sizes):
             largest = int(np.argmax(sizes))
-            _check_record_bytes(self._store, largest, int(sizes[largest]))
-        self._add(source, starts, sizes.astype(np.uint32), codec)
+            self._appender.plan_version(len(sizes), int(sizes[largest]), "raw", largest)
+        self._add(source, starts, sizes.astype(np.uint32), codec, item_size)
 
     def _add(
         self,
@@ -392,19 +477,16 @@ class Append:
         starts: npt.NDArray[np.int64],
         lens: npt.NDArray[np.uint32],
         codec: Codec | None,
+        item_size: int | None,
     ) -> None:
+        name, level, dictionary = self._compressor(codec)
+        if name in UNSHUFFLED and item_size is None:
+            raise OptionError(
+                f"{self._store}: codec {name!r} needs item_size, the bytes of the items in the records",
+                option="item_size",
+                value=None,
+            )
+        item_bytes = 0 if item_size is None else check_count("item_size", item_size, least=1)
         with self._lock:
             self._check_not_ended()
-            self._appender.add(source, starts, lens, *self._compressor(codec))
-
-
-def _check_record_bytes(store: Path, position: int, record_bytes: int) -> None:
-    if record_bytes > MAX_RECORD_BYTES:
-        raise RecordTooLargeError(
-            f"{store}: the record at position {position} of the batch has {record_bytes} bytes, and a store of format "
-            f"version 3 takes at most {MAX_RECORD_BYTES}: split it",
-            store=store,
-            position=position,
-            record_bytes=record_bytes,
-            limit_bytes=MAX_RECORD_BYTES,
-        )
+            self._appender.add(source, starts, lens, name, level, dictionary, item_bytes)

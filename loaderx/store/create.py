@@ -11,6 +11,7 @@ from loaderx.store import files
 from loaderx.store.format import (
     META,
     META_BYTES,
+    NARROW,
     OWN_FILES,
     chunk_name,
     is_store_file,
@@ -54,7 +55,7 @@ def make_empty(store: Path) -> None:
         if is_new:
             os.close(files.create(first_chunk))
             files.sync_directory(store)  # a store never names a chunk whose own name has not reached the disk
-        files.write_new(store / META, Header(0, 0, 0).pack(), META_BYTES)
+        files.write_new(store / META, Header(0, 0, 0).pack(NARROW), META_BYTES)
     except BaseException:
         if is_new and not (store / META).exists():
             with contextlib.suppress(OSError):

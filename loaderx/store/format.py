@@ -6,12 +6,38 @@ docs/format.md describes it byte by byte; loaderx/_core/layout.pxd is the same f
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 MAGIC: Final = b"ZREC"
-VERSION: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of the format, and what a store of it may hold.
+
+    Attributes
+    ----------
+    number : int
+    max_records, max_record_bytes, max_chunks : int
+    max_codec : int
+        The highest codec tag.
+    """
+
+    number: int
+    max_records: int
+    max_record_bytes: int
+    max_chunks: int
+    max_codec: int
+
+
+#: Version 3, which loaderx 0.7.3 reads and writes.
+NARROW: Final = Version(3, 1 << 24, 1 << 20, 1 << 12, 2)
+#: Version 4: as far as the fields of a table entry reach. A store has it only where its records need it.
+WIDE: Final = Version(4, (1 << 32) - 1, (1 << 32) - 1, 1 << 16, 4)
+VERSIONS: Final = {version.number: version for version in (NARROW, WIDE)}
 
 HEADER: Final = np.dtype(
     [("magic", "S4"), ("version", "<u2"), ("tail_chunk", "<u2"), ("tail_offset", "<u4"), ("length", "<u4")]
@@ -30,21 +56,27 @@ RECORD: Final = np.dtype(
 # A slot of sums.zr: one for each record, all zero where a record has no sum.
 SUM: Final = np.dtype([("tag", "<u4"), ("checksum", "<u4")])
 
-# Where the header's changing fields are: the tail is written before the length, and the length alone commits.
+# Where the header's changing fields are: the version and the tail are written before the length, and the length alone
+# commits.
+VERSION_AT: Final = 4
 TAIL_CHUNK_AT: Final = 6
 TAIL_OFFSET_AT: Final = 8
 LENGTH_AT: Final = 12
 
-CODECS: Final = {"raw": 0, "zstd": 1, "zstd_dict": 2}
+CODECS: Final = {"raw": 0, "zstd": 1, "zstd_dict": 2, "zstd_shuffle": 3, "zstd_shuffle_dict": 4}
 CODEC_NAMES: Final = {tag: name for name, tag in CODECS.items()}
-DEFAULT_LEVELS: Final = {"raw": 0, "zstd": 3, "zstd_dict": 19}
+DEFAULT_LEVELS: Final = {"raw": 0, "zstd": 3, "zstd_dict": 19, "zstd_shuffle": 3, "zstd_shuffle_dict": 19}
+#: Of each codec that shuffles, the one for records whose items it cannot shuffle.
+UNSHUFFLED: Final = {"zstd_shuffle": "zstd", "zstd_shuffle_dict": "zstd_dict"}
+#: The codecs that need the store's dictionary.
+DICTIONARY_CODECS: Final = ("zstd_dict", "zstd_shuffle_dict")
+#: Bytes of the items that can be shuffled.
+MIN_ITEM_BYTES: Final = 2
+MAX_ITEM_BYTES: Final = 255
 
-MAX_CHUNKS: Final = 1 << 12
 CHUNK_BYTES: Final = 1 << 32
-MAX_RECORD_BYTES: Final = 1 << 20
-MAX_RECORDS: Final = 1 << 24
 # loaderx 0.7.3 maps this much of meta.zr whatever the file's size, so a store it may append to keeps it, sparse.
-META_BYTES: Final = HEADER.itemsize + MAX_RECORDS * RECORD.itemsize
+META_BYTES: Final = HEADER.itemsize + NARROW.max_records * RECORD.itemsize
 
 META: Final = "meta.zr"
 DICTIONARY: Final = "dict.zr"
@@ -57,7 +89,7 @@ LOCK: Final = "lock.zr"
 #: Every file of a store but its chunks.
 OWN_FILES: Final = (META, DICTIONARY, SCHEMA, SUMS, MARK, JOURNAL, LOCK)
 
-_CHUNK_NAME = re.compile(r"(0|[1-9][0-9]{0,3})\.zr")
+_CHUNK_NAME = re.compile(r"(0|[1-9][0-9]{0,4})\.zr")
 _ASIDE_NAME = re.compile(r"journal-aside-[0-9a-f]+\.zr")
 
 
@@ -68,7 +100,8 @@ def chunk_name(chunk: int) -> str:
 
 def chunk_number(name: str) -> int | None:
     """Return the number of the chunk a file name means, or None."""
-    return int(name.removesuffix(".zr")) if _CHUNK_NAME.fullmatch(name) else None
+    chunk = int(name.removesuffix(".zr")) if _CHUNK_NAME.fullmatch(name) else WIDE.max_chunks
+    return chunk if chunk < WIDE.max_chunks else None
 
 
 def is_store_file(name: str) -> bool:
@@ -79,3 +112,8 @@ def is_store_file(name: str) -> bool:
 def entry_at(index: int) -> int:
     """Return where in `meta.zr` the table entry of a record begins."""
     return HEADER.itemsize + index * RECORD.itemsize
+
+
+def room_for(length: int) -> int:
+    """Return how many records to map a table (or sums) for that has `length` now: all of a narrow store's, or twice."""
+    return max(NARROW.max_records, 1 << (2 * length).bit_length())

@@ -15,12 +15,12 @@ from loaderx.store.format import (
     HEADER,
     LENGTH_AT,
     MAGIC,
-    MAX_CHUNKS,
-    MAX_RECORDS,
     META,
     TAIL_CHUNK_AT,
     TAIL_OFFSET_AT,
-    VERSION,
+    VERSION_AT,
+    VERSIONS,
+    Version,
     entry_at,
 )
 
@@ -35,9 +35,9 @@ class Header:
     tail_offset: int
     length: int
 
-    def pack(self) -> bytes:
+    def pack(self, version: Version) -> bytes:
         """Return the first bytes of `meta.zr` of a store with this header."""
-        return _PACKED.pack(MAGIC, VERSION, self.tail_chunk, self.tail_offset, self.length)
+        return _PACKED.pack(MAGIC, version.number, self.tail_chunk, self.tail_offset, self.length)
 
     @property
     def tail(self) -> tuple[int, int]:
@@ -45,8 +45,8 @@ class Header:
         return self.tail_chunk, self.tail_offset
 
 
-def check_header(store: Path, data: bytes, meta_bytes: int) -> Header:
-    """Return the header in the first bytes of `meta.zr`.
+def check_header(store: Path, data: bytes, meta_bytes: int) -> tuple[Version, Header]:
+    """Return the version and the header in the first bytes of `meta.zr`.
 
     Parameters
     ----------
@@ -65,17 +65,19 @@ def check_header(store: Path, data: bytes, meta_bytes: int) -> Header:
         raise NotAStoreError(f"{store}: not a Zrecord store: {META} {found}, not with {MAGIC!r}", store=store)
     fields = np.frombuffer(data, HEADER, count=1)[0]
     header = Header(int(fields["tail_chunk"]), int(fields["tail_offset"]), int(fields["length"]))
-    if fields["version"] != VERSION:
+    version = VERSIONS.get(int(fields["version"]))
+    if version is None:
         raise FormatVersionError(
-            f"{store}: a store of format version {fields['version']}; this release reads version {VERSION}: use a "
-            "release that knows it",
+            f"{store}: a store of format version {fields['version']}; this release reads the versions "
+            f"{' and '.join(map(str, VERSIONS))}: use a release that knows it",
             store=store,
             version=int(fields["version"]),
         )
-    if header.length > MAX_RECORDS or header.tail_chunk >= MAX_CHUNKS:
+    if header.length > version.max_records or header.tail_chunk >= version.max_chunks:
         raise CorruptRecordError(
             f"{store}: the header of {META} is damaged: it says {header.length} records in {header.tail_chunk + 1} "
-            f"chunks, and a store holds at most {MAX_RECORDS} in {MAX_CHUNKS}. Restore the file from a copy",
+            f"chunks, and a store of version {version.number} holds at most {version.max_records} in "
+            f"{version.max_chunks}. Restore the file from a copy",
             store=store,
         )
     if entry_at(header.length) > meta_bytes:
@@ -84,13 +86,18 @@ def check_header(store: Path, data: bytes, meta_bytes: int) -> Header:
             f"{entry_at(header.length)} bytes, and it has {meta_bytes}. Restore the file from a copy",
             store=store,
         )
-    return header
+    return version, header
+
+
+def read_format(store: Path, table: FileMap) -> tuple[Version, Header]:
+    """Return the version and the header as they are in the file now."""
+    with files.errors_named(store, f"read {META}"):
+        return check_header(store, table.read(0, HEADER.itemsize), table.size())
 
 
 def read_header(store: Path, table: FileMap) -> Header:
     """Return the header as it is in the file now."""
-    with files.errors_named(store, f"read {META}"):
-        return check_header(store, table.read(0, HEADER.itemsize), table.size())
+    return read_format(store, table)[1]
 
 
 def write_tail(meta: int, old: Header, new: Header) -> None:
@@ -106,6 +113,11 @@ def write_tail(meta: int, old: Header, new: Header) -> None:
         files.write_at(meta, offset, TAIL_OFFSET_AT)
     if new.tail_chunk < old.tail_chunk:
         files.write_at(meta, chunk, TAIL_CHUNK_AT)
+
+
+def write_version(meta: int, version: Version) -> None:
+    """Change the version in the file."""
+    files.write_at(meta, struct.pack("<H", version.number), VERSION_AT)
 
 
 def write_length(meta: int, length: int) -> None:

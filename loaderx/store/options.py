@@ -14,7 +14,7 @@ from loaderx._core.compress import level_range
 from loaderx.errors import OptionError, StoreIOError
 from loaderx.store.format import CODECS
 
-Codec: TypeAlias = Literal["raw", "zstd", "zstd_dict"]
+Codec: TypeAlias = Literal["raw", "zstd", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict"]
 
 # Far more than help; beyond it somebody has mistaken the argument.
 _MAX_THREADS = 4096

@@ -28,8 +28,8 @@ from loaderx._core.maps import FileMap
 from loaderx._core.threads import available_cpus
 from loaderx.errors import StoreWarning
 from loaderx.store import files, journal, locks, mark
-from loaderx.store.format import JOURNAL, MARK, META_BYTES, SUM, chunk_name
-from loaderx.store.header import Header, read_header, write_length, write_tail
+from loaderx.store.format import JOURNAL, MARK, SUM, chunk_name
+from loaderx.store.header import Header, read_format, read_header, write_length, write_tail
 from loaderx.store.journal import Journal
 from loaderx.store.rows import byte_blocks
 from loaderx.store.session import Session, is_writer_here
@@ -278,13 +278,14 @@ def _patched(
         entries["offset"][rows["index"]] = journal.data_at(change) + np.cumsum(sizes) - sizes
         entries["chunk_id"][rows["index"]] = header.tail_chunk + 1
     after = header if change.old == change.new else change.new
-    return private_map(after.pack() + entries[: after.length].tobytes(), META_BYTES, mapped)
+    version, _ = read_format(store, table)
+    return private_map(after.pack(version) + entries[: after.length].tobytes(), mapped)
 
 
-def private_map(data: bytes, capacity: int, mapped: bool) -> FileMap:
+def private_map(data: bytes, mapped: bool) -> FileMap:
     """Return a map of bytes that are in no file."""
     with files.opened(files.private_file(data)) as descriptor:
-        return FileMap(f"/dev/fd/{descriptor}", capacity, mapped)
+        return FileMap(f"/dev/fd/{descriptor}", len(data), mapped)
 
 
 def _warn_of_cut(store: Path, cut: range, *, on_disk: bool) -> None:

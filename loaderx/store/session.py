@@ -28,14 +28,16 @@ from loaderx.store.format import (
     MARK,
     META,
     META_BYTES,
+    NARROW,
     OWN_FILES,
     SUM,
     SUMS,
+    Version,
     chunk_name,
     chunk_number,
     entry_at,
 )
-from loaderx.store.header import Header, read_header, write_length, write_tail
+from loaderx.store.header import Header, read_format, write_length, write_tail, write_version
 from loaderx.store.mark import read_mark, write_mark
 from loaderx.store.sums import pack_mark, strangers, sums_bytes, unpack_mark, write_slots
 from loaderx.store.table import table_blocks
@@ -96,6 +98,7 @@ class Session:
         self._room = 0
         self._header: Header | None = None
         self._header_bytes = b""
+        self._version = NARROW
         if not staged:
             self._lock = locks.hold_for_writing(store, timeout_s, lambda: is_writer_here(store))
             _sessions.add(self)
@@ -114,7 +117,7 @@ class Session:
         if self.is_ready():
             assert self._header is not None
             return self._header
-        found = read_header(self._store, self.files.table)
+        self._version, found = read_format(self._store, self.files.table)
         if self._header is not None and found == self._in_file(self._header):
             return self._header
         # Another program has changed the store, which knows of no locks; or this session has not begun.
@@ -122,6 +125,11 @@ class Session:
         self._room = 0
         self._header = None
         return found
+
+    @property
+    def version(self) -> Version:
+        """The format version of the store, as `header` last found it or `commit` left it."""
+        return self._version
 
     def check_place(self) -> None:
         """Raise `StoreIOError` where the store is no longer at its path.
@@ -179,23 +187,29 @@ class Session:
         """Return `sums.zr` for reading; None where there is none, or somebody has removed or replaced it."""
         return FileMap(self._store / SUMS, sums_bytes(0), False) if self.files.has_sums() else None
 
-    def commit(self, header: Header) -> None:
-        """Make what was appended visible: the sums' mark, the tail, and last the length."""
+    def commit(self, header: Header, version: Version) -> None:
+        """Make what was appended visible: the sums' mark, the version, the tail, and last the length."""
         assert self.files.sums is not None and self._header is not None, "the session has begun"
         now, then = self._in_file(self._header), self._in_file(header)
         files.write_at(self.files.sums, pack_mark(then), 0)
+        if version != self._version:
+            write_version(self.files.meta, version)
+            self._version = version
         write_tail(self.files.meta, now, then)
         write_length(self.files.meta, then.length)
         self._note(header)
 
-    def take_back(self, header: Header) -> None:
+    def take_back(self, header: Header, version: Version) -> None:
         """Have the header be what it was before an append, whatever of it was changed. The next one begins anew."""
         self._begun = False
         self._header = header
-        now, then = read_header(self._store, self.files.table), self._in_file(header)
+        (now_version, now), then = read_format(self._store, self.files.table), self._in_file(header)
         if now.length != then.length:
             write_length(self.files.meta, then.length)
         write_tail(self.files.meta, now, then)
+        if now_version != version:
+            write_version(self.files.meta, version)
+        self._version = version
 
     def take_back_sums(self) -> None:
         """Have the sums be what they were, after `take_back`. Where this is refused, nothing is lost but time."""
@@ -262,7 +276,7 @@ class Session:
     def _note(self, header: Header) -> None:
         """Note what the session has left in the file."""
         self._header = header
-        self._header_bytes = self._in_file(header).pack()
+        self._header_bytes = self._in_file(header).pack(self._version)
 
     def _set_room(self, header: Header, room: int) -> None:
         """Have the tail in the file lie so many bytes behind the session's."""
@@ -369,7 +383,7 @@ class Session:
         """
         meta = self.files.meta
         size = os.fstat(meta).st_size
-        if size < META_BYTES:
+        if size < META_BYTES and self._version is NARROW:
             files.set_size(meta, META_BYTES)
         at = entry_at(length)
         while at < size:

@@ -16,14 +16,14 @@ from loaderx.store.files import errors_named, read_whole
 from loaderx.store.format import (
     CHUNK_BYTES,
     DICTIONARY,
-    MAX_RECORD_BYTES,
-    MAX_RECORDS,
     META,
     META_BYTES,
     SUM,
     chunk_name,
+    entry_at,
+    room_for,
 )
-from loaderx.store.header import read_header
+from loaderx.store.header import read_format, read_header
 from loaderx.store.recovery import Recovery, View
 from loaderx.store.sums import open_sums, read_slots, strangers, sums_bytes, unpack_mark
 
@@ -102,7 +102,9 @@ def _open_snapshot(
             table = FileMap(store / META, META_BYTES, mapped)
         except (FileNotFoundError, NotADirectoryError):
             raise locks.missing(store) from None
-    view = recovery.look(store, table, read_header(store, table), mapped=mapped)
+    version, header = read_format(store, table)
+    table = _long_enough(store, table, header.length, mapped)
+    view = recovery.look(store, table, header, mapped=mapped)
     dictionary = read_dictionary(store)
     chunks = _open_chunks(store, (), view.header.tail_chunk + 1, mapped)
     snapshot = Snapshot(
@@ -111,8 +113,9 @@ def _open_snapshot(
         view.header.length,
         _load_dictionary(store, dictionary) if dictionary else None,
         gate,
-        MAX_RECORD_BYTES,
+        version.max_record_bytes,
         _sums(store, view, table, mapped) if verify else None,
+        version.max_codec,
     )
     return snapshot, view.recovery
 
@@ -140,17 +143,27 @@ def renew_snapshot(
     dictionary : bytes or None
         One that was trained since; None: the old one.
     """
-    header = read_header(store, old.table)
-    view = View(header, old.table, None, np.empty(0, np.int64), np.empty(0, SUM), None)
+    version, header = read_format(store, old.table)
+    table = _long_enough(store, old.table, header.length, mapped)
+    view = View(header, table, None, np.empty(0, np.int64), np.empty(0, SUM), None)
     return Snapshot(
-        old.table,
+        table,
         _open_chunks(store, _good_chunks(store, old, header.tail_chunk + 1), header.tail_chunk + 1, mapped),
         header.length,
         _load_dictionary(store, dictionary) if dictionary else old.dictionary,
         gate or old.gate,
-        MAX_RECORD_BYTES,
-        _sums(store, view, old.table, mapped) if verify else None,
+        version.max_record_bytes,
+        _sums(store, view, table, mapped) if verify else None,
+        version.max_codec,
     )
+
+
+def _long_enough(store: Path, table: FileMap, length: int, mapped: bool) -> FileMap:
+    """Return a map of the table that reaches to so many records, the same one where it does."""
+    if entry_at(length) <= table.capacity:
+        return table
+    with errors_named(store, "open the store"):
+        return FileMap(store / META, entry_at(room_for(length)), mapped)
 
 
 def longer(old: Snapshot, length: int) -> Snapshot:
@@ -178,7 +191,7 @@ def _sums(store: Path, view: View, table: FileMap, mapped: bool) -> FileMap | No
         `meta.zr` itself.
     mapped : bool
     """
-    sums = open_sums(store, sums_bytes(MAX_RECORDS), mapped=mapped)
+    sums = open_sums(store, sums_bytes(room_for(view.header.length)), mapped=mapped)
     if sums is None:
         return None
     gone = np.empty(0, np.int64)
@@ -199,7 +212,7 @@ def _sums(store: Path, view: View, table: FileMap, mapped: bool) -> FileMap | No
     slots[gone] = np.zeros((), SUM)
     shown = view.touched < view.header.length
     slots[view.touched[shown]] = view.slots[shown]
-    return recovery.private_map(bytes(sums_bytes(0)) + slots.tobytes(), sums_bytes(MAX_RECORDS), mapped)
+    return recovery.private_map(bytes(sums_bytes(0)) + slots.tobytes(), mapped)
 
 
 def _good_chunks(store: Path, old: Snapshot, n_chunks: int) -> tuple[FileMap, ...]:

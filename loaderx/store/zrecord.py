@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from loaderx._core.compress import CompressionDictionary, train
 from loaderx._core.fault import Fault
+from loaderx._core.shuffle import shuffle
 from loaderx._core.snapshot import Gate
 from loaderx.errors import (
     DestinationError,
@@ -35,10 +37,14 @@ from loaderx.store.format import (
     CODECS,
     DEFAULT_LEVELS,
     DICTIONARY,
+    DICTIONARY_CODECS,
     JOURNAL,
+    MAX_ITEM_BYTES,
     META,
+    MIN_ITEM_BYTES,
     SUMS,
     chunk_name,
+    entry_at,
 )
 from loaderx.store.header import read_header
 from loaderx.store.locks import (
@@ -55,6 +61,7 @@ from loaderx.store.options import (
     check_choice,
     check_codec,
     check_count,
+    check_flag,
     check_level,
 )
 from loaderx.store.reader import Reader, open_handles
@@ -81,7 +88,7 @@ class Zrecord(Reader):
     ----------
     path : str or os.PathLike
         The store's directory.
-    codec : {"zstd", "raw", "zstd_dict"}
+    codec : {"zstd", "raw", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict"}
         How records are compressed that are appended without a codec of their own.
     mode : {"a", "r"}
         "a" creates the store (and the directories above it) where there is none. "r" never creates and refuses every
@@ -98,6 +105,10 @@ class Zrecord(Reader):
         writer; at a delete or a compaction, for readers.
     verify : bool
         Compare the stored bytes of every record that is read with its checksum, where it has one.
+    upgrade : bool
+        Let appends turn a store of format version 3 that holds records into one of version 4, for good, where the new
+        records need it: over 1 MiB, beyond 16,777,216 of them, or shuffled. loaderx 0.7.3 cannot read it then. A store
+        that holds none becomes version 4 without being asked.
 
     Attributes
     ----------
@@ -108,6 +119,7 @@ class Zrecord(Reader):
     threads : int
     timeout_s : float
     verify : bool
+    upgrade : bool
     recovery : Recovery or None
         What was done about a crash: `cut`, the range of indices that had not reached the disk whole when the machine
         stopped, and are not shown; `finished`, whether a delete or a compaction that was cut off was carried out;
@@ -161,8 +173,10 @@ class Zrecord(Reader):
         io: Literal["mmap", "pread"] = "mmap",
         timeout_s: float = 10.0,
         verify: bool = False,
+        upgrade: bool = False,
     ) -> None:
         super().__init__(path, threads, io, timeout_s, verify)
+        self.upgrade = check_flag("upgrade", upgrade)
         self.codec: Codec = check_codec(codec)
         self.mode: Literal["a", "r"] = check_choice("mode", mode, ("a", "r"))
         self.level = check_level(level)
@@ -207,6 +221,7 @@ class Zrecord(Reader):
             "io": self.io,
             "timeout_s": self.timeout_s,
             "verify": self.verify,
+            "upgrade": self.upgrade,
         }
         return self._reopen, (self.path, self.codec, self.mode, self.level, options)
 
@@ -229,7 +244,9 @@ class Zrecord(Reader):
             if not self._changes:
                 self._end_session()
 
-    def append(self, src: Any, n: int, item_len: int, codec: Codec | None = None) -> int:
+    def append(
+        self, src: Any, n: int, item_len: int, codec: Codec | None = None, *, item_size: int | None = None
+    ) -> int:
         """Append equally long records, and commit them.
 
         Parameters
@@ -240,8 +257,11 @@ class Zrecord(Reader):
             Number of records.
         item_len : int
             Bytes in each.
-        codec : {"zstd", "raw", "zstd_dict"}, optional
+        codec : {"zstd", "raw", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict"}, optional
             None: the handle's. A record that does not shrink is stored raw.
+        item_size : int, optional
+            Bytes of the items that the records consist of, such as 4 for float32: needed by the codecs that shuffle. Of
+            items of 1 byte, and of more than 255, they compress as "zstd" and "zstd_dict" do.
 
         Returns
         -------
@@ -258,11 +278,17 @@ class Zrecord(Reader):
         Several threads may append to one handle; each append is one stretch of indices.
         """
         with self.appending() as append:
-            append.add(src, n, item_len, codec)
+            append.add(src, n, item_len, codec, item_size=item_size)
         return append.first
 
     def append_var(
-        self, src: Any, offsets: npt.ArrayLike, lens: npt.ArrayLike, codec: Codec | None = None
+        self,
+        src: Any,
+        offsets: npt.ArrayLike,
+        lens: npt.ArrayLike,
+        codec: Codec | None = None,
+        *,
+        item_size: int | None = None,
     ) -> int:
         """Append records of any lengths, and commit them.
 
@@ -274,8 +300,10 @@ class Zrecord(Reader):
             First byte of each record in `src`; what is beyond the first n is not looked at.
         lens : array_like of int, shape (n,)
             Bytes in each.
-        codec : {"zstd", "raw", "zstd_dict"}, optional
+        codec : {"zstd", "raw", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict"}, optional
             None: the handle's.
+        item_size : int, optional
+            As in `append`.
 
         Returns
         -------
@@ -288,7 +316,7 @@ class Zrecord(Reader):
             The store is as it was before.
         """
         with self.appending() as append:
-            append.add_var(src, offsets, lens, codec)
+            append.add_var(src, offsets, lens, codec, item_size=item_size)
         return append.first
 
     @contextlib.contextmanager
@@ -318,7 +346,7 @@ class Zrecord(Reader):
             snapshot = self._current()
             is_known = session.is_ready()
             try:
-                with Appender(self.path, session, self._team, self._chunk_bytes) as appender:
+                with Appender(self.path, session, self._team, self._chunk_bytes, self.upgrade) as appender:
                     append = Append(self.path, appender, self._compressor)
                     try:
                         yield append
@@ -326,8 +354,14 @@ class Zrecord(Reader):
                         append.end()
                     append.first = appender.commit()
                 header = session.header()
-                if is_known and header.tail_chunk + 1 == len(snapshot.chunks):
-                    self._install(longer(snapshot, header.length))  # no other file has come, none has changed
+                # No other file has come, and none has changed.
+                if (
+                    is_known
+                    and header.tail_chunk + 1 == len(snapshot.chunks)
+                    and session.version.max_codec == snapshot.max_codec
+                    and entry_at(header.length) <= snapshot.table.capacity
+                ):
+                    self._install(longer(snapshot, header.length))
                 else:
                     self._renew(snapshot)
             except BaseException:
@@ -390,7 +424,9 @@ class Zrecord(Reader):
         with self._changing() as session, self._alone():
             compact(self.path, session, self._chunk_bytes, progress)
 
-    def train_dict(self, samples: Any, sizes: npt.ArrayLike, target: int) -> int:
+    def train_dict(
+        self, samples: Any, sizes: npt.ArrayLike, target: int, *, item_size: int | None = None
+    ) -> int:
         """Train a dictionary on samples and make it the store's.
 
         Parameters
@@ -401,6 +437,8 @@ class Zrecord(Reader):
             Bytes in each.
         target : int
             The most bytes the dictionary may have. zstd advises a hundredth of the samples' bytes.
+        item_size : int, optional
+            For codec "zstd_shuffle_dict": as in `append`. The samples are shuffled before the dictionary is trained.
 
         Returns
         -------
@@ -425,14 +463,20 @@ class Zrecord(Reader):
             )
         with self._changing() as session:
             snapshot = self._current()
+            dictionary_tags = [CODECS[name] for name in DICTIONARY_CODECS]
             for first, entries in table_blocks(self.path, session.files.table, session.header().length):
-                dependent = np.flatnonzero(entries["codec"] == CODECS["zstd_dict"])
+                dependent = np.flatnonzero(np.isin(entries["codec"], dictionary_tags))
                 if len(dependent):
                     raise DictionaryError(
                         f"{self.path}: record {first + int(dependent[0])} was compressed with the store's dictionary, "
                         "and could not be read with another: train before the first such record, or in a new store",
                         store=self.path,
                     )
+            if (
+                item_size is not None
+                and MIN_ITEM_BYTES <= check_count("item_size", item_size, least=1) <= MAX_ITEM_BYTES
+            ):
+                source = memoryview(b"".join(shuffle(part, item_size) for part in _parts(source, counts)))
             source, counts = _long_enough(source, counts)
             trained = train(source, counts.astype(np.uint64), min(target, source.nbytes))
             if isinstance(trained, str):
@@ -605,12 +649,12 @@ class Zrecord(Reader):
         """Return codec, level and dictionary to compress with."""
         name = self.codec if codec is None else check_codec(codec)
         level = DEFAULT_LEVELS[name] if self.level is None else self.level
-        if name != "zstd_dict":
+        if name not in DICTIONARY_CODECS:
             return name, level, None
         content = read_dictionary(self.path)
         if content is None:
             raise DictionaryError(
-                f"{self.path}: codec 'zstd_dict' needs a dictionary, and the store has none: call train_dict first",
+                f"{self.path}: codec {name!r} needs a dictionary, and the store has none: call train_dict first",
                 store=self.path,
             )
         if content != self._dictionary:  # also where another handle has trained one since
@@ -629,12 +673,14 @@ def _long_enough(samples: memoryview, sizes: Indices) -> tuple[memoryview, Indic
     long_enough = sizes >= _LEAST_SAMPLE_BYTES
     if long_enough.all():
         return samples, sizes
-    starts = np.cumsum(sizes, dtype=np.int64) - sizes
-    pieces = [
-        samples[start : start + size]
-        for start, size in zip(starts[long_enough].tolist(), sizes[long_enough].tolist(), strict=True)
-    ]
-    return memoryview(b"".join(pieces)), sizes[long_enough]
+    chosen = itertools.compress(_parts(samples, sizes), long_enough.tolist())
+    return memoryview(b"".join(chosen)), sizes[long_enough]
+
+
+def _parts(samples: memoryview, sizes: Indices) -> list[memoryview]:
+    """Return the samples one by one."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return [samples[end - size : end] for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
 
 
 class StagedZrecord(Zrecord):
