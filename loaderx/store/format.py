@@ -106,7 +106,12 @@ def chunk_number(name: str) -> int | None:
 
 def is_store_file(name: str) -> bool:
     """Return whether a file of this name belongs to a store's own files."""
-    return name in OWN_FILES or chunk_number(name) is not None or _ASIDE_NAME.fullmatch(name) is not None
+    return name in OWN_FILES or chunk_number(name) is not None or is_set_aside(name)
+
+
+def is_set_aside(name: str) -> bool:
+    """Return whether a file of this name is a journal that did not fit, and was set aside."""
+    return _ASIDE_NAME.fullmatch(name) is not None
 
 
 def entry_at(index: int) -> int:

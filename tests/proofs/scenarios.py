@@ -290,6 +290,7 @@ def scenarios(size: str) -> list[Scenario]:
         *syncing(factor),
         *deleting(factor),
         *compacting(factor),
+        *packing(factor),
         *training(),
         *converting(),
         *recovering(size),
@@ -583,6 +584,81 @@ def compacting(factor: int) -> list[Scenario]:
     case("compact from places that overlap", [b"", b"a" * 5, *LARGE[:4]], [1])
     case("compact an empty store", RECORDS[:6], list(range(6)))
     case("append, then compact", RECORDS[:8], [0, 3], block_bytes=400, more=RECORDS[8:12])
+    return made
+
+
+def packing(factor: int) -> list[Scenario]:
+    """Pack and unpack stores of files that are longer than they need be, beside what killed writers left."""
+    made = []
+
+    def case(
+        name: str,
+        records: Sequence[bytes],
+        act: Act,
+        after: Sequence[Sequence[bytes]],
+        *,
+        deleted: Sequence[int] = (),
+        packed: bool = False,
+        chunk_bytes: int | None = None,
+    ) -> None:
+        held = tuple(swap_delete(list(records), deleted))
+
+        def prepare(root: Path) -> None:
+            hold(records, "raw")(root)
+            with opened(root, "raw") as store:
+                store.delete(deleted)
+                if packed:
+                    store.pack()
+                    return
+            for path in (root / STORE).glob("[0-9].zr"):
+                os.truncate(path, 1 << 20)
+            for name in ("9.zr", ".meta.zr.partial-1-ab"):
+                (root / STORE / name).write_bytes(b"left" * 300)
+
+        made.append(Scenario(name, prepare, act, states(held, *after), chunk_bytes=chunk_bytes))
+
+    def pack(root: Path, reached: Report) -> None:
+        with opened(root, "raw") as store:
+            store.pack()
+            reached(1, durable=True)
+
+    def unpack(root: Path, reached: Report) -> None:
+        with opened(root, "raw") as store:
+            store.unpack()
+            reached(1, durable=True)
+
+    def append_between(root: Path, reached: Report) -> None:
+        with opened(root, "raw") as store:
+            append(store, more)
+            reached(1)
+            store.pack()
+            reached(1, durable=True)
+            append(store, more)
+            reached(2)
+            store.pack()
+            reached(2, durable=True)
+        with opened(root, "raw") as store:
+            append(store, more)
+            reached(3)
+        reached(3, durable=True)
+
+    held, large = RECORDS[:8], LARGE[: 12 + 2 * factor]
+    more = RECORDS[8 : 10 + factor]
+    thinned = swap_delete(list(large), [0, 3, len(large) - 1])
+    appended = [held + more * n for n in range(1, 4)]
+    case("pack", held, pack, [held])
+    case(
+        "pack, chunks and deleted records",
+        large,
+        pack,
+        [thinned],
+        deleted=[0, 3, len(large) - 1],
+        chunk_bytes=4096,
+    )
+    case("pack an empty store", held, pack, [()], deleted=range(8))
+    case("pack a packed store", held, pack, [held], packed=True)
+    case("append, pack, append", held, append_between, appended)
+    case("unpack", held, unpack, [held], packed=True)
     return made
 
 
