@@ -44,7 +44,6 @@ from loaderx.store.format import (
     MIN_ITEM_BYTES,
     SUMS,
     chunk_name,
-    entry_at,
 )
 from loaderx.store.header import read_header
 from loaderx.store.locks import (
@@ -68,7 +67,7 @@ from loaderx.store.pack import SizeChange, pack_files, unpack_files
 from loaderx.store.reader import Reader, open_handles
 from loaderx.store.recovery import Recovery
 from loaderx.store.session import Session
-from loaderx.store.snapshot import longer, read_dictionary
+from loaderx.store.snapshot import can_be_longer, longer, read_dictionary
 from loaderx.store.table import table_blocks
 
 # How often a change looks whether the gathers that ran when it began are done. They last micro- to milliseconds, and
@@ -360,7 +359,7 @@ class Zrecord(Reader):
                     is_known
                     and header.tail_chunk + 1 == len(snapshot.chunks)
                     and session.version.max_codec == snapshot.max_codec
-                    and entry_at(header.length) <= snapshot.table.capacity
+                    and can_be_longer(snapshot, header.length)
                 ):
                     self._install(longer(snapshot, header.length))
                 else:

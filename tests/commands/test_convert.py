@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import stat
@@ -19,6 +20,7 @@ from loaderx.arrays.schema import read_schema
 from loaderx.commands import conversion
 from loaderx.commands.bar import byte_bar
 from tests.commands.conftest import Run, Save, listing
+from tests.oracle import VERSION, WIDE, OracleStore
 
 Fails = Callable[..., str]
 
@@ -33,6 +35,14 @@ def read_all(path: Path) -> np.ndarray:
 def stats(path: Path) -> dict[str, object]:
     with Zrecord(path, mode="r") as store:
         return store.stats()
+
+
+def hollow_npy(path: Path, shape: tuple[int, ...]) -> Path:
+    """Make a .npy file of bytes of a shape, all of it a hole behind the header."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        file.truncate(file.tell() + math.prod(shape))
+    return path
 
 
 def test_one_file(run: Run, save: Save, tmp_path: Path) -> None:
@@ -303,6 +313,25 @@ def test_append_that_fails_half_way_leaves_the_old_store(
     assert (stats(destination), listing(tmp_path)) == before
 
 
+def test_records_over_1_mib_make_a_store_of_version_4(run: Run, save: Save, tmp_path: Path) -> None:
+    large = np.arange(2 * ((1 << 20) + 1), dtype=np.uint32).astype(np.uint8).reshape(2, -1)
+    assert run("convert", save("large.npy", large), tmp_path / "large.zr", "--verify").code == 0
+    np.testing.assert_array_equal(read_all(tmp_path / "large.zr"), large)
+    assert OracleStore(tmp_path / "large.zr").version == WIDE
+    assert run("convert", save("small.npy", large[:, 1:]), tmp_path / "small.zr", "--verify").code == 0
+    assert OracleStore(tmp_path / "small.zr").version == VERSION
+
+
+def test_a_store_that_holds_records_takes_none_over_1_mib(fails: Fails, save: Save, tmp_path: Path) -> None:
+    destination = tmp_path / "a.zr"
+    write_ragged(destination, [np.zeros(10, np.uint8)])
+    before = stats(destination)
+    large = save("large/0.npy", np.zeros((1 << 20) + 1, np.uint8))
+    line = fails("convert", large.parent, destination, "--append", "--ragged")
+    assert "1048577" in line.replace(",", "") and "version 4" in line
+    assert (stats(destination), OracleStore(destination).version) == (before, VERSION)
+
+
 def test_force_replaces_a_store(run: Run, save: Save, tmp_path: Path) -> None:
     destination = tmp_path / "a.zr"
     write_ragged(destination, [np.arange(3)])
@@ -317,9 +346,9 @@ def test_force_replaces_a_store(run: Run, save: Save, tmp_path: Path) -> None:
 def test_force_that_fails_leaves_the_old_store(fails: Fails, save: Save, tmp_path: Path) -> None:
     destination = tmp_path / "a.zr"
     write_dataset(destination, IMAGES)
-    big = save("big.npy", np.zeros((2, (1 << 20) + 1), np.uint8))
+    huge = hollow_npy(tmp_path / "huge.npy", (2, 1 << 32))
     names = listing(tmp_path)
-    assert "1048577" in fails("convert", big, destination, "--force").replace(",", "")
+    assert "4294967296" in fails("convert", huge, destination, "--force").replace(",", "")
     assert listing(tmp_path) == names
     np.testing.assert_array_equal(read_all(destination), IMAGES)
 
@@ -456,7 +485,7 @@ USAGE = [
     ),
     (["{a}", "{zero}", "{new}"], "{zero} holds a single value"),
     (["{cut}", "{new}"], "{cut} is cut short: its header says 10240 bytes"),
-    (["{big}", "{new}"], "1048577"),
+    (["{huge}", "{new}"], "4294967296"),
     (["{a}", "{text}/x.zr"], "{text}/x.zr"),
 ]
 
@@ -471,7 +500,7 @@ def test_refused(fails: Fails, save: Save, tmp_path: Path, arguments: list[str],
         "narrow": save("narrow.npy", IMAGES[:, :, :4]),
         "zero": save("zero.npy", np.float32(5)),
         "objects": save("objects.npy", np.array([{}, 1], dtype=object)),
-        "big": save("big.npy", np.zeros((2, (1 << 20) + 1), np.uint8)),
+        "huge": hollow_npy(tmp_path / "huge.npy", (2, 1 << 32)),
         "cut": save("cut.npy", IMAGES),
         "text": tmp_path / "text.txt",
         "empty": tmp_path / "empty",
@@ -492,7 +521,7 @@ def test_refused(fails: Fails, save: Save, tmp_path: Path, arguments: list[str],
         (paths["mixed"] / name).write_bytes(paths["npz"].read_bytes())
     names = listing(tmp_path)
     line = fails("convert", *(argument.format(**paths) for argument in arguments))
-    assert words.format(**paths) in line.replace("1,048,577", "1048577")
+    assert words.format(**paths) in line.replace("4,294,967,296", "4294967296")
     assert listing(tmp_path) == names
 
 

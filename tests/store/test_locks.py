@@ -175,7 +175,7 @@ def test_the_lock_file_names_its_holder_only_while_it_is_held(path: Path) -> Non
 
 
 def test_a_refused_first_change_does_not_keep_the_lock_from_others(path: Path) -> None:
-    z = Zrecord(path)
+    z = Zrecord(path)  # it holds records, so it stays a store of version 3
     with pytest.raises(loaderx.RecordTooLargeError):
         fill(z, [bytes((1 << 20) + 1)])
     with pytest.raises(loaderx.RecordIndexError):
