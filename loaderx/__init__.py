@@ -12,6 +12,7 @@ if is_command():
 
 from loaderx._core.build_info import build_info
 from loaderx._version import __version__
+from loaderx.arrays.choosing import CodecChoice, CodecTrial, choose_codec
 from loaderx.arrays.dataset import Dataset
 from loaderx.arrays.padding import pad
 from loaderx.arrays.ragged import RaggedDataset
@@ -43,6 +44,8 @@ from loaderx.store.zrecord import Zrecord
 
 __all__ = [
     "ClosedError",
+    "CodecChoice",
+    "CodecTrial",
     "CorruptRecordError",
     "Dataset",
     "DestinationError",
@@ -65,6 +68,7 @@ __all__ = [
     "ZrecordError",
     "__version__",
     "build_info",
+    "choose_codec",
     "pack",
     "pad",
     "trim_pool",

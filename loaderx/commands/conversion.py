@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from loaderx import (
+    CodecChoice,
     CorruptRecordError,
     Dataset,
+    LoaderxError,
     NotAStoreError,
     RaggedDataset,
     Zrecord,
+    choose_codec,
     write_dataset,
     write_ragged,
 )
@@ -28,12 +31,17 @@ from loaderx.commands.npy_files import NpyFiles, NpyRecords
 from loaderx.commands.npz_members import NpzMember
 from loaderx.commands.paths import is_store
 from loaderx.commands.program import CommandError, MismatchError
-from loaderx.store.options import Codec, check_codec
+from loaderx.store.options import Codec, CodecOrAuto
 
 #: An array along axis 0, or records of different lengths.
 Source = NpyFiles | NpzMember | NpyRecords
 
 DEFAULT_CODEC: Codec = "zstd"
+
+LEVEL_WITHOUT_CODEC = "--level goes with a codec that compresses, and raw does not"
+
+#: What errors advise that an option of the command does.
+_UPGRADE = "upgrade=True"
 
 #: Bytes read back at a time by `verify`.
 _VERIFIED_BYTES = 16 << 20
@@ -45,23 +53,26 @@ class Settings:
 
     Attributes
     ----------
-    codec : {"raw", "zstd", "zstd_dict"}, optional
-        By default that of the store appended to, and ``"zstd"`` for a new one.
+    codec : str, optional
+        As `loaderx.write_dataset` takes it. By default that of the store appended to, and ``"zstd"`` for a new one.
     level, dict_size : int, optional
         As `loaderx.write_dataset` takes them.
     chunk_bytes, threads : int
         As `loaderx.write_dataset` takes them.
     append, force : bool
         What to do when the destination exists; with neither it is an error.
+    upgrade : bool
+        Whether a store appended to may become one of format version 4.
     """
 
-    codec: Codec | None = None
+    codec: CodecOrAuto | None = None
     level: int | None = None
     dict_size: int | None = None
     chunk_bytes: int = 64 << 20
     threads: int = 0
     append: bool = False
     force: bool = False
+    upgrade: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,9 @@ class Conversion:
     path : Path
         The store.
     codec : str
-        The codec asked for.
+        The codec asked for, or chosen.
+    choice : CodecChoice or None
+        Why, where it was to be chosen.
     first_record : int
         Index of the first new record.
     records : int
@@ -88,6 +101,7 @@ class Conversion:
 
     path: Path
     codec: Codec
+    choice: CodecChoice | None
     first_record: int
     records: int
     bytes_in: int
@@ -125,20 +139,24 @@ def check_store_or_nothing(path: Path) -> None:
         )
 
 
-def choose_codec(path: Path, settings: Settings) -> Codec:
+def settle_codec(path: Path, settings: Settings) -> CodecOrAuto:
     """Give the codec to write with: the one asked for, that of the store appended to, or the default.
+
+    ``"auto"`` is that of the store appended to, too.
 
     Raises
     ------
     CommandError
         If a level is set for the codec ``"raw"``, which compresses nothing.
     """
-    stored = read_schema(path).codec if settings.append and is_store(path) else DEFAULT_CODEC
-    codec: Codec = settings.codec or check_codec(stored)
+    codec = settings.codec
+    appends = settings.append and is_store(path)
+    if appends and codec in (None, "auto"):
+        codec = read_schema(path).codec
     if codec == "raw" and settings.level is not None:
-        why = "" if settings.codec else f", and {path} has the codec raw"
-        raise CommandError(f"--level goes with --codec zstd or zstd_dict{why}")
-    return codec
+        why = "" if settings.codec == "raw" else f", and {path} has the codec raw"
+        raise CommandError(f"{LEVEL_WITHOUT_CODEC}{why}")
+    return codec or DEFAULT_CODEC
 
 
 def convert_source(source: Source, path: Path, settings: Settings, *, bar: bool = False) -> Conversion:
@@ -170,10 +188,14 @@ def convert_source(source: Source, path: Path, settings: Settings, *, bar: bool 
     """
     check_destination(path, settings)
     check_store_or_nothing(path)
-    codec = choose_codec(path, settings)
+    codec = settle_codec(path, settings)
     before = _read_stats(path) if settings.append and is_store(path) else {"records": 0, "live_bytes": 0}
     num_bytes = source_bytes(source)
     started = time.perf_counter()
+    choice = None
+    if codec == "auto":
+        choice = choose_codec(source, level=settings.level, dict_size=settings.dict_size)
+        codec = choice.codec
     with byte_bar(path.name, num_bytes, shown=bar) as tick:
         records = _write(source, path, codec, settings, tick)
     seconds = time.perf_counter() - started
@@ -181,6 +203,7 @@ def convert_source(source: Source, path: Path, settings: Settings, *, bar: bool 
     return Conversion(
         path=path,
         codec=codec,
+        choice=choice,
         first_record=before["records"],
         records=records,
         bytes_in=num_bytes,
@@ -234,31 +257,22 @@ def verify(source: Source, conversion: Conversion, *, threads: int = 0, bar: boo
 
 
 def _write(source: Source, path: Path, codec: Codec, settings: Settings, tick: Tick) -> int:
-    if isinstance(source, NpyRecords):
-        return write_ragged(
-            path,
-            source,
-            source.dtype,
-            source.item_shape,
-            codec,
-            settings.chunk_bytes,
-            settings.dict_size,
-            level=settings.level,
-            threads=settings.threads,
-            progress=tick,
-            overwrite=settings.force,
-        )
-    return write_dataset(
-        path,
-        source,
-        codec,
-        settings.chunk_bytes,
-        settings.dict_size,
-        level=settings.level,
-        threads=settings.threads,
-        progress=tick,
-        overwrite=settings.force,
-    )
+    options: dict[str, Any] = {
+        "level": None if codec == "raw" else settings.level,
+        "threads": settings.threads,
+        "progress": tick,
+        "overwrite": settings.force,
+        "upgrade": settings.upgrade,
+    }
+    sizes = settings.chunk_bytes, settings.dict_size
+    try:
+        if isinstance(source, NpyRecords):
+            return write_ragged(path, source, source.dtype, source.item_shape, codec, *sizes, **options)
+        return write_dataset(path, source, codec, *sizes, **options)
+    except LoaderxError as error:
+        if _UPGRADE in str(error):
+            raise CommandError(str(error).replace(_UPGRADE, "--append --upgrade")) from error
+        raise
 
 
 def _read_stats(path: Path) -> dict[str, Any]:

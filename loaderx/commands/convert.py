@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from loaderx.commands.conversion import (
     DEFAULT_CODEC,
+    LEVEL_WITHOUT_CODEC,
     Conversion,
     Settings,
     check_destination,
@@ -29,6 +31,7 @@ from loaderx.commands.npz_folder import convert_npz
 from loaderx.commands.paths import parse_path
 from loaderx.commands.program import DONE, CommandError, complain, listed
 from loaderx.commands.sizes import count, format_bytes, format_ratio, mib_per_s, parse_size, ratio
+from loaderx.store.format import CODECS, DICTIONARY_CODECS
 
 DESCRIPTION = """\
 Turn NumPy files into stores.
@@ -62,15 +65,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--codec",
-        choices=("raw", "zstd", "zstd_dict"),
-        help=f"how records are stored (default: {DEFAULT_CODEC}; with --append, the store's own). zstd_dict trains a "
-        "dictionary first: best for many small, similar records",
+        choices=(*CODECS, "auto"),
+        help=f"how records are stored (default: {DEFAULT_CODEC}; with --append, the store's own). zstd_shuffle suits "
+        "numbers of 2 to 16 bytes, and makes a store that loaderx 0.7.3 cannot read; those with dict train a "
+        "dictionary first, best for many small, similar records; auto tries them on some records and chooses",
     )
     parser.add_argument(
         "--level", type=int, metavar="N", help="zstd level (default: 3, with the dictionary 19); not for raw"
     )
     parser.add_argument(
-        "--dict-size", type=parse_size, metavar="SIZE", help="largest dictionary, for zstd_dict"
+        "--dict-size",
+        type=parse_size,
+        metavar="SIZE",
+        help="largest dictionary, for zstd_dict, zstd_shuffle_dict and auto",
     )
     parser.add_argument(
         "--chunk-bytes",
@@ -91,6 +98,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--force",
         action="store_true",
         help="replace DEST if it exists, once the new one stands, or make it; only ever a store",
+    )
+    parser.add_argument(
+        "--upgrade",
+        action="store_true",
+        help="with --append: let DEST become format version 4 for good, which loaderx 0.7.3 cannot read, where the new "
+        "records need it (over 1 MiB, beyond 16,777,216 of them, or a codec with shuffle); a new store is version 4 "
+        "where it needs to be",
     )
     parser.add_argument("--ragged", action="store_true", help="make every file one record, of its own length")
     parser.add_argument(
@@ -114,9 +128,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Convert, verify if asked to, and say what was done."""
     if options.level is not None and options.codec == "raw":
-        raise CommandError("--level goes with --codec zstd or zstd_dict")
-    if options.dict_size is not None and options.codec != "zstd_dict":
-        raise CommandError("--dict-size goes with --codec zstd_dict")
+        raise CommandError(LEVEL_WITHOUT_CODEC)
+    if options.dict_size is not None and options.codec not in (*DICTIONARY_CODECS, "auto"):
+        raise CommandError(f"--dict-size goes with --codec {', '.join(DICTIONARY_CODECS)} or auto")
+    if options.upgrade and not options.append:
+        raise CommandError("--upgrade goes with --append: a new store is of the format version that it needs")
     settings = Settings(
         codec=options.codec,
         level=options.level,
@@ -125,6 +141,7 @@ def run(options: argparse.Namespace) -> int:
         threads=options.threads,
         append=options.append,
         force=options.force,
+        upgrade=options.upgrade,
     )
     bar = not (options.quiet or options.json)
     archive = _find_npz(options.sources, ragged=options.ragged)
@@ -153,6 +170,8 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({**details, **_facts(conversions), "verified": options.verify}))
     elif not options.quiet:
         for conversion in conversions:
+            if conversion.choice is not None:
+                print(f"{conversion.path}: codec {conversion.codec}: {conversion.choice.reason}")
             print(_line(conversion, verified=options.verify))
     return DONE
 
@@ -195,6 +214,7 @@ def _store_facts(conversion: Conversion) -> dict[str, Any]:
     return {
         "path": str(conversion.path),
         "codec": conversion.codec,
+        "choice": None if conversion.choice is None else asdict(conversion.choice),
         "total_records": conversion.first_record + conversion.records,
         **_facts([conversion]),
     }

@@ -49,7 +49,8 @@ def describe_store(path: Path) -> dict[str, Any]:
     dict
         ``path``, ``kind`` (``"fixed"``, ``"ragged"`` or ``"bytes"``), ``records``, ``dtype``, ``shape`` (of a record;
         of a row in a ragged store) and ``codec`` (all three None for bytes), ``codecs`` (records by codec),
-        ``logical_bytes``, ``stored_bytes``, ``ratio``, ``reclaimable_bytes``, ``dictionary_bytes`` and ``chunks``.
+        ``logical_bytes``, ``stored_bytes``, ``ratio``, ``reclaimable_bytes``, ``dictionary_bytes``, ``chunks`` and
+        ``format_version``.
 
     Raises
     ------
@@ -73,6 +74,7 @@ def describe_store(path: Path) -> dict[str, Any]:
         "reclaimable_bytes": stats["reclaimable"],
         "dictionary_bytes": stats["dictionary_bytes"],
         "chunks": sum(1 for entry in path.iterdir() if re.fullmatch(r"[0-9]+\.zr", entry.name)),
+        "format_version": stats["format_version"],
     }
 
 
@@ -90,6 +92,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         ("reclaimable", format_bytes(facts["reclaimable_bytes"])),
         ("dictionary", format_bytes(facts["dictionary_bytes"]) if facts["dictionary_bytes"] else "none"),
         ("chunks", count(facts["chunks"], "file")),
+        ("format", f"version {facts['format_version']}"),
     ]
     width = max(len(label) for label, _ in rows)
     return [facts["path"], *(f"  {label:<{width}}  {text}" for label, text in rows)]

@@ -15,8 +15,8 @@ from loaderx.commands.conversion import (
     Conversion,
     Settings,
     check_store_or_nothing,
-    choose_codec,
     convert_source,
+    settle_codec,
     verify,
 )
 from loaderx.commands.npz_members import NpzFile, NpzMember
@@ -196,7 +196,7 @@ def _check_same_arrays(
 def _check_place(member: NpzMember, path: Path, settings: Settings) -> None:
     """Check what stands at the place of one array's store before anything is written."""
     check_store_or_nothing(path)
-    choose_codec(path, settings)
+    settle_codec(path, settings)
     if settings.force and path.exists():
         others = foreign_files(path)
         if others:

@@ -15,6 +15,8 @@ from loaderx.errors import OptionError, StoreIOError
 from loaderx.store.format import CODECS
 
 Codec: TypeAlias = Literal["raw", "zstd", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict"]
+#: What writers of datasets take: a codec, or to choose one by the data.
+CodecOrAuto: TypeAlias = Codec | Literal["auto"]
 
 # Far more than help; beyond it somebody has mistaken the argument.
 _MAX_THREADS = 4096

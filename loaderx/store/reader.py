@@ -21,7 +21,7 @@ from loaderx.errors import ClosedError, DestinationError, OptionError, StoreLock
 from loaderx.store.buffers import as_destination, as_indices, empty_batch
 from loaderx.store.faults import fault_error
 from loaderx.store.format import CHUNK_BYTES, CODEC_NAMES, DICTIONARY, META
-from loaderx.store.header import read_header
+from loaderx.store.header import read_format, read_header
 from loaderx.store.locks import Hold, hold_for_reading
 from loaderx.store.options import (
     check_batch_bytes,
@@ -437,14 +437,14 @@ class Reader:
             `records`; `live_bytes`, stored bytes of all records; `chunk_bytes`, bytes of the chunks up to the tail;
             `reclaimable`, their difference, of which `compact` gives back all but at most one record a chunk;
             `logical_bytes`, original bytes of all records; `codecs`, number of records by codec name;
-            `dictionary_bytes`.
+            `dictionary_bytes`; `format_version`, 3 or 4.
 
         Notes
         -----
         Reads the whole table: 16 bytes a record.
         """
         snapshot = self._current()
-        header = read_header(self.path, snapshot.table)
+        version, header = read_format(self.path, snapshot.table)
         live = logical = 0
         by_codec = np.zeros(256, np.int64)
         for _, entries in table_blocks(self.path, snapshot.table, snapshot.length):
@@ -466,6 +466,7 @@ class Reader:
                 for tag in np.flatnonzero(by_codec).tolist()
             },
             "dictionary_bytes": dictionary.stat().st_size if dictionary.exists() else 0,
+            "format_version": version.number,
         }
 
     def _current(self) -> Snapshot:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from loaderx._core.compress import CompressionDictionary, train
+from loaderx._core.compress import CompressionDictionary
 from loaderx._core.fault import Fault
-from loaderx._core.shuffle import shuffle
 from loaderx._core.snapshot import Gate
 from loaderx.errors import (
     DestinationError,
@@ -39,9 +37,7 @@ from loaderx.store.format import (
     DICTIONARY,
     DICTIONARY_CODECS,
     JOURNAL,
-    MAX_ITEM_BYTES,
     META,
-    MIN_ITEM_BYTES,
     SUMS,
     chunk_name,
 )
@@ -69,13 +65,11 @@ from loaderx.store.recovery import Recovery
 from loaderx.store.session import Session
 from loaderx.store.snapshot import can_be_longer, longer, read_dictionary
 from loaderx.store.table import table_blocks
+from loaderx.store.training import train_on
 
 # How often a change looks whether the gathers that ran when it began are done. They last micro- to milliseconds, and
 # polling costs them nothing.
 _POLL_S = 0.0005
-
-# What zstd's trainer looks at, at a time.
-_LEAST_SAMPLE_BYTES = 8
 
 
 class Zrecord(Reader):
@@ -491,6 +485,7 @@ class Zrecord(Reader):
         StoreIOError, ClosedError, OptionError
         """
         target = check_count("target", target, least=1)
+        item_size = None if item_size is None else check_count("item_size", item_size, least=1)
         source = as_source(samples)
         counts = as_indices(self.path, sizes)
         if len(counts) and (counts.min() < 0 or int(counts.sum()) > source.nbytes):
@@ -511,13 +506,7 @@ class Zrecord(Reader):
                         "and could not be read with another: train before the first such record, or in a new store",
                         store=self.path,
                     )
-            if (
-                item_size is not None
-                and MIN_ITEM_BYTES <= check_count("item_size", item_size, least=1) <= MAX_ITEM_BYTES
-            ):
-                source = memoryview(b"".join(shuffle(part, item_size) for part in _parts(source, counts)))
-            source, counts = _long_enough(source, counts)
-            trained = train(source, counts.astype(np.uint64), min(target, source.nbytes))
+            trained = train_on(source, counts, target, item_size)
             if isinstance(trained, str):
                 raise DictionaryError(
                     f"{self.path}: no dictionary could be trained on {len(counts)} samples of {int(counts.sum())} "
@@ -703,24 +692,6 @@ class Zrecord(Reader):
         if level not in self._dictionaries:
             self._dictionaries[level] = CompressionDictionary(content, level)
         return name, level, self._dictionaries[level]
-
-
-def _long_enough(samples: memoryview, sizes: Indices) -> tuple[memoryview, Indices]:
-    """Return the samples that zstd can learn from, which does so eight bytes at a time.
-
-    The others would be among those that it counts, and where they come first it has nothing to learn from.
-    """
-    long_enough = sizes >= _LEAST_SAMPLE_BYTES
-    if long_enough.all():
-        return samples, sizes
-    chosen = itertools.compress(_parts(samples, sizes), long_enough.tolist())
-    return memoryview(b"".join(chosen)), sizes[long_enough]
-
-
-def _parts(samples: memoryview, sizes: Indices) -> list[memoryview]:
-    """Return the samples one by one."""
-    ends = np.cumsum(sizes, dtype=np.int64)
-    return [samples[end - size : end] for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
 
 
 class StagedZrecord(Zrecord):

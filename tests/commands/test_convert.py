@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import stat
@@ -37,11 +36,13 @@ def stats(path: Path) -> dict[str, object]:
         return store.stats()
 
 
-def hollow_npy(path: Path, shape: tuple[int, ...]) -> Path:
-    """Make a .npy file of bytes of a shape, all of it a hole behind the header."""
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-        file.truncate(file.tell() + math.prod(shape))
+def save_beyond_the_limit(folder: Path) -> Path:
+    """Save a .npy file whose items have a byte more than a store can hold; it is sparse."""
+    path = folder / "big.npy"
+    with open(path, "wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (1, 1 << 32)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + (1 << 32))
     return path
 
 
@@ -67,9 +68,9 @@ def test_one_file(run: Run, save: Save, tmp_path: Path) -> None:
     assert listing(tmp_path) == names
 
 
-@pytest.mark.parametrize("codec", ["raw", "zstd", "zstd_dict"])
+@pytest.mark.parametrize("codec", ["raw", "zstd", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict"])
 def test_json(run: Run, save: Save, tmp_path: Path, codec: str) -> None:
-    images = np.random.default_rng(0).integers(0, 4, (3000, 16, 16), dtype=np.uint8)
+    images = np.random.default_rng(0).integers(0, 4, (3000, 16, 16), dtype=np.uint16)
     destination = tmp_path / "images.zr"
     code, out, err = run(
         "convert", save("a.npy", images), destination, "--codec", codec, "--json", "--verify"
@@ -84,6 +85,7 @@ def test_json(run: Run, save: Save, tmp_path: Path, codec: str) -> None:
         "path": str(destination),
         "files": 1,
         "codec": codec,
+        "choice": None,
         "records": 3000,
         "total_records": 3000,
         "bytes_in": images.nbytes,
@@ -91,7 +93,7 @@ def test_json(run: Run, save: Save, tmp_path: Path, codec: str) -> None:
         "dictionary_bytes": stored["dictionary_bytes"],
         "verified": True,
     }
-    assert (facts["dictionary_bytes"] > 0) == (codec == "zstd_dict")
+    assert (facts["dictionary_bytes"] > 0) == codec.endswith("dict")
     assert read_schema(destination).codec == codec
 
 
@@ -120,7 +122,9 @@ def test_every_option_reaches_the_writer(
     ]
     code, out, _ = run("convert", many, tmp_path / "a.zr", *options, "--verify")
     assert code == 0
-    assert calls == [(("zstd_dict", 1 << 20, 4096), {"level": 1, "threads": 1, "overwrite": False})]
+    assert calls == [
+        (("zstd_dict", 1 << 20, 4096), {"level": 1, "threads": 1, "overwrite": False, "upgrade": False})
+    ]
     assert stats(tmp_path / "a.zr")["dictionary_bytes"] <= 4096
     assert ", dictionary " in out and out.endswith(" MiB/s, verified\n")
 
@@ -346,9 +350,9 @@ def test_force_replaces_a_store(run: Run, save: Save, tmp_path: Path) -> None:
 def test_force_that_fails_leaves_the_old_store(fails: Fails, save: Save, tmp_path: Path) -> None:
     destination = tmp_path / "a.zr"
     write_dataset(destination, IMAGES)
-    huge = hollow_npy(tmp_path / "huge.npy", (2, 1 << 32))
+    big = save_beyond_the_limit(tmp_path)
     names = listing(tmp_path)
-    assert "4294967296" in fails("convert", huge, destination, "--force").replace(",", "")
+    assert "4294967296 bytes" in fails("convert", big, destination, "--force")
     assert listing(tmp_path) == names
     np.testing.assert_array_equal(read_all(destination), IMAGES)
 
@@ -382,7 +386,10 @@ def test_force_replaces_nothing_but_a_store(fails: Fails, save: Save, tmp_path: 
     assert listing(tmp_path) == names
 
 
-@pytest.mark.parametrize("options", [["--append"], ["--append", "--codec", "raw"], ["--codec", "raw"]])
+@pytest.mark.parametrize(
+    "options",
+    [["--append"], ["--append", "--codec", "auto"], ["--append", "--codec", "raw"], ["--codec", "raw"]],
+)
 def test_level_is_refused_where_records_are_raw(
     fails: Fails, save: Save, tmp_path: Path, options: list[str]
 ) -> None:
@@ -394,7 +401,7 @@ def test_level_is_refused_where_records_are_raw(
     source = save("a.npy", IMAGES)
     names = listing(tmp_path)
     line = fails("convert", source, destination, "--level", "3", *options)
-    assert line == f"loaderx convert: --level goes with --codec zstd or zstd_dict{why}"
+    assert line == f"loaderx convert: --level goes with a codec that compresses, and raw does not{why}"
     assert listing(tmp_path) == names
     if "--append" in options:
         np.testing.assert_array_equal(read_all(destination), IMAGES)
@@ -450,7 +457,12 @@ USAGE = [
     (["{a}", "{new}", "--level", "x"], "argument --level: invalid int value: 'x'"),
     (["{a}", "{new}", "--level", "99"], "level"),
     (["{a}", "{new}", "--threads", "-1"], "threads"),
-    (["{a}", "{new}", "--dict-size", "4KiB"], "--dict-size goes with --codec zstd_dict"),
+    (
+        ["{a}", "{new}", "--dict-size", "4KiB"],
+        "--dict-size goes with --codec zstd_dict, zstd_shuffle_dict or auto",
+    ),
+    (["{a}", "{new}", "--upgrade"], "--upgrade goes with --append"),
+    (["{a}", "{new}", "--upgrade", "--force"], "--upgrade goes with --append"),
     (["{a}", "{new}", "--codec", "zstd_dict", "--dict-size", "0"], "dict"),
     (["{a}", "{new}", "--verfy"], "unrecognized arguments: --verfy"),
     (["{a}", "{new}", "--verif"], "unrecognized arguments: --verif"),
@@ -470,7 +482,7 @@ USAGE = [
     (["", "{new}"], "argument SRC: it is empty, where a path is expected"),
     (["{a}", "{new}", "--only", "x"], "--only goes with a .npz file, whose arrays have names"),
     (["{npz}", "{new}", "--only", "b", "--only", "c"], "{npz} holds no array 'b', 'c'; it holds 'a'"),
-    (["{npz}", "{new}", "--codec", "raw", "--level", "3"], "--level goes with --codec zstd or zstd_dict"),
+    (["{npz}", "{new}", "--codec", "raw", "--level", "3"], "--level goes with a codec that compresses"),
     (["{a}", "{npz}", "{new}"], "{npz} is a .npz file, which is converted alone; got 2 sources"),
     (["{npz}", "{new}", "--ragged"], "{npz} is a .npz file; --ragged takes .npy files"),
     (["{objects}", "{new}"], "{objects} holds Python objects (dtype object)"),
@@ -485,7 +497,8 @@ USAGE = [
     ),
     (["{a}", "{zero}", "{new}"], "{zero} holds a single value"),
     (["{cut}", "{new}"], "{cut} is cut short: its header says 10240 bytes"),
-    (["{huge}", "{new}"], "4294967296"),
+    (["{big}", "{new}"], "4294967296 bytes each, and a store takes at most 4294967295"),
+    (["{big}", "{new}", "--codec", "auto"], "4294967296 bytes"),
     (["{a}", "{text}/x.zr"], "{text}/x.zr"),
 ]
 
@@ -500,7 +513,7 @@ def test_refused(fails: Fails, save: Save, tmp_path: Path, arguments: list[str],
         "narrow": save("narrow.npy", IMAGES[:, :, :4]),
         "zero": save("zero.npy", np.float32(5)),
         "objects": save("objects.npy", np.array([{}, 1], dtype=object)),
-        "huge": hollow_npy(tmp_path / "huge.npy", (2, 1 << 32)),
+        "big": save_beyond_the_limit(tmp_path),
         "cut": save("cut.npy", IMAGES),
         "text": tmp_path / "text.txt",
         "empty": tmp_path / "empty",
@@ -521,7 +534,7 @@ def test_refused(fails: Fails, save: Save, tmp_path: Path, arguments: list[str],
         (paths["mixed"] / name).write_bytes(paths["npz"].read_bytes())
     names = listing(tmp_path)
     line = fails("convert", *(argument.format(**paths) for argument in arguments))
-    assert words.format(**paths) in line.replace("4,294,967,296", "4294967296")
+    assert words.format(**paths) in line
     assert listing(tmp_path) == names
 
 
@@ -647,3 +660,72 @@ def test_bar_gets_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
         tick(30, 100)
         tick(100, None)
     assert parts == [100, 30, 70, "closed"]
+
+
+WAVES = np.sin(np.arange(150 * 1024, dtype=np.float32) / 50).reshape(150, 1024)
+
+
+def test_auto_says_what_it_chose_and_why(run: Run, save: Save, tmp_path: Path) -> None:
+    source, destination = save("a.npy", WAVES), tmp_path / "a.zr"
+    code, out, err = run("convert", source, destination, "--codec", "auto", "--verify")
+    assert (code, err) == (0, "")
+    why, done = out.splitlines()
+    assert why.startswith(f"{destination}: codec zstd_shuffle: ") and "smaller than raw" in why
+    assert "loaderx 0.7.3 cannot read" in why
+    assert done.startswith(f"{destination}: 150 records, ")
+    assert read_schema(destination).codec == "zstd_shuffle"
+    # what it chose is the store's codec, and nothing is chosen again
+    code, out, _ = run("convert", source, destination, "--append", "--codec", "auto", "--json")
+    facts = json.loads(out)
+    assert (code, facts["codec"], facts["choice"], facts["total_records"]) == (0, "zstd_shuffle", None, 300)
+    assert stats(destination)["codecs"] == {"zstd_shuffle": 300}
+
+
+def test_auto_in_json(run: Run, save: Save, tmp_path: Path) -> None:
+    out = run("convert", save("a.npy", WAVES), tmp_path / "a.zr", "--codec", "auto", "--json").out
+    facts = json.loads(out)
+    choice = facts["choice"]
+    assert facts["codec"] == choice["codec"] == "zstd_shuffle"
+    assert "loaderx 0.7.3" in choice["reason"] and choice["sampled_bytes"] > 0 < choice["sampled_records"]
+    assert [trial["codec"] for trial in choice["candidates"]][:3] == ["raw", "zstd", "zstd_shuffle"]
+    for trial in choice["candidates"]:
+        assert trial.keys() == {"codec", "level", "stored_bytes", "ratio", "decode_mib_per_s"}
+
+
+def test_auto_takes_a_level_and_a_dictionary_size_that_it_may_not_need(
+    run: Run, save: Save, tmp_path: Path
+) -> None:
+    noise = save("a.npy", np.random.default_rng(0).integers(0, 256, (300, 512), dtype=np.uint8))
+    options = ["--codec", "auto", "--level", "5", "--dict-size", "2KiB"]
+    assert run("convert", noise, tmp_path / "a.zr", *options).code == 0
+    assert stats(tmp_path / "a.zr")["codecs"] == {"raw": 300}
+
+
+def test_auto_of_files_that_become_ragged_records(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(20):
+        np.save(tmp_path / f"in/{number}.npy", WAVES[: number + 1])
+    destination = tmp_path / "a.zr"
+    assert run("convert", tmp_path / "in", destination, "--ragged", "--codec", "auto", "--verify").code == 0
+    assert read_schema(destination).codec == "zstd_shuffle"
+
+
+def test_large_records_make_a_new_store_wide(run: Run, save: Save, tmp_path: Path) -> None:
+    large = save("a.npy", np.random.default_rng(0).integers(0, 9, (2, (1 << 20) + 8), dtype=np.uint8))
+    assert run("convert", large, tmp_path / "a.zr", "--verify").code == 0
+    assert stats(tmp_path / "a.zr")["format_version"] == 4
+
+
+@pytest.mark.parametrize("what", ["large", "shuffled"])
+def test_upgrade_has_to_be_asked_for(run: Run, fails: Fails, save: Save, tmp_path: Path, what: str) -> None:
+    destination = tmp_path / "a.zr"
+    rows = np.zeros((2, 1 if what == "shuffled" else 100), np.int32)
+    write_ragged(destination, rows)
+    more = np.arange(5000 if what == "shuffled" else 1 << 19, dtype=np.int32)
+    options = ["--ragged", "--append", *(["--codec", "zstd_shuffle"] if what == "shuffled" else [])]
+    source = save("b.npy", more)
+    line = fails("convert", source, destination, *options)
+    assert "--append --upgrade" in line and "upgrade=True" not in line
+    assert stats(destination)["format_version"] == 3 and stats(destination)["records"] == 2
+    assert run("convert", source, destination, *options, "--upgrade", "--verify").code == 0
+    assert stats(destination)["format_version"] == 4 and stats(destination)["records"] == 3

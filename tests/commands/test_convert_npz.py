@@ -254,7 +254,7 @@ def test_level_for_one_raw_store_of_several_is_refused(fails: Fails, archive: Pa
     before = contents(tmp_path)
     line = fails("convert", archive, tmp_path / "out", "--append", "--level", "3")
     assert line.endswith(
-        f"--level goes with --codec zstd or zstd_dict, and {tmp_path}/out/labels.zr has the codec raw"
+        f"--level goes with a codec that compresses, and raw does not, and {tmp_path}/out/labels.zr has the codec raw"
     )
     assert contents(tmp_path) == before
 
@@ -362,3 +362,14 @@ def test_verify_names_the_array_and_record(
     assert err == (
         f"loaderx convert: {tmp_path}/out/labels.zr: record 11 is not the same as its source {archive}:labels[11]\n"
     )
+
+
+def test_auto_chooses_for_every_array(run: Run, tmp_path: Path) -> None:
+    waves = np.sin(np.arange(150 * 1024, dtype=np.float32) / 50).reshape(150, 1024)
+    noise = np.random.default_rng(0).integers(0, 256, (300, 64), dtype=np.uint8)
+    np.savez_compressed(tmp_path / "set.npz", waves=waves, noise=noise, columns=np.asfortranarray(waves))
+    out = run("convert", tmp_path / "set.npz", tmp_path / "out", "--codec", "auto", "--verify", "--json").out
+    arrays = json.loads(out)["arrays"]
+    chosen = {name: facts["codec"] for name, facts in arrays.items()}
+    assert chosen == {"waves": "zstd_shuffle", "noise": "raw", "columns": "zstd_shuffle"}
+    assert all(facts["choice"]["codec"] == facts["codec"] for facts in arrays.values())

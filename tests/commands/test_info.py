@@ -42,6 +42,7 @@ def test_fixed(run: Run, tmp_path: Path) -> None:
         "reclaimable_bytes": 0,
         "dictionary_bytes": 0,
         "chunks": 1,
+        "format_version": 3,
     }
 
 
@@ -75,7 +76,20 @@ def test_bytes_with_deleted_records(run: Run, tmp_path: Path) -> None:
         "reclaimable_bytes": 200,
         "dictionary_bytes": 0,
         "chunks": 1,
+        "format_version": 3,
     }
+
+
+def test_wide_store_with_shuffled_records(run: Run, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "a.zr", np.arange(4000, dtype="i4").reshape(4, 1000), "zstd_shuffle")
+    facts = facts_of(run, tmp_path / "a.zr")
+    assert (facts["codec"], facts["codecs"], facts["format_version"]) == (
+        "zstd_shuffle",
+        {"zstd_shuffle": 4},
+        4,
+    )
+    out = run("info", tmp_path / "a.zr").out
+    assert "  codecs         zstd_shuffle 4\n" in out and "  format         version 4\n" in out
 
 
 def test_text(run: Run, tmp_path: Path) -> None:
@@ -95,6 +109,7 @@ def test_text(run: Run, tmp_path: Path) -> None:
         "  reclaimable    0 B\n"
         "  dictionary     none\n"
         "  chunks         1 file\n"
+        "  format         version 3\n"
     )
 
 

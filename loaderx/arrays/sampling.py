@@ -1,0 +1,168 @@
+"""Some records of what is to be written: to choose a codec by, and to train a dictionary on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.arrays.ragged import RaggedDataset
+from loaderx.arrays.ragged_records import RaggedRecords
+from loaderx.arrays.sources import Sliced
+from loaderx.store.buffers import as_source
+
+# More records of one length than this would say no more, and each costs a call of the source.
+_MOST_RECORDS = 16_384
+# So many records give the mean length of all.
+_FOR_A_MEAN = 256
+
+
+class Samples(Protocol):
+    """What `_Writer` and `choose` are given of the data to write."""
+
+    item_bytes: int
+
+    def total_bytes(self) -> int | None:
+        """Return how many bytes there are to write, about; None where nobody knows."""
+
+    def take(self, n_bytes: int, most: int | None = None, piece_bytes: int | None = None) -> list[memoryview]:
+        """Return records spread over the data, in their order.
+
+        Parameters
+        ----------
+        n_bytes : int
+            About how many bytes to take in all.
+        most : int, optional
+            The most records.
+        piece_bytes : int, optional
+            Of a longer record, about so many bytes from its middle, whole items.
+        """
+
+
+class SliceSamples:
+    """Samples of an array that is written record by record along axis 0."""
+
+    def __init__(self, source: Sliced, n: int, record_bytes: int, item_bytes: int) -> None:
+        self._source = source
+        self._n = n
+        self._record_bytes = record_bytes
+        self.item_bytes = item_bytes
+
+    def total_bytes(self) -> int:
+        """Return how many bytes there are to write."""
+        return self._n * self._record_bytes
+
+    def take(self, n_bytes: int, most: int | None = None, piece_bytes: int | None = None) -> list[memoryview]:
+        """Return records spread over the data (`Samples`)."""
+        each = min(self._record_bytes, piece_bytes or self._record_bytes)
+        count = min(max(1, n_bytes // max(1, each)), self._n, most or self._n)
+        return [
+            _middle(as_source(self._source[index : index + 1]), piece_bytes, self.item_bytes)
+            for index in _evenly(self._n, count).tolist()
+        ]
+
+
+class RaggedSamples:
+    """Samples of arrays that become a ragged dataset; and all of its records, once.
+
+    A sequence is sampled all over. Any other iterable gives each array once, so its head stands for all of it: that is
+    read, when samples are first asked for, kept, and the first of what iterating over this object gives.
+
+    Parameters
+    ----------
+    target : pathlib.Path
+        Named in the log.
+    arrays : iterable of array_like
+    records : RaggedRecords
+        Of `arrays`.
+    head_bytes : int
+        Bytes that the head may have.
+    """
+
+    def __init__(self, target: Path, arrays: Any, records: RaggedRecords, head_bytes: int) -> None:
+        self._target = target
+        self._arrays = arrays if isinstance(arrays, Sequence | RaggedDataset | np.ndarray) else None
+        self._records = records
+        self._rest = iter(records)
+        self._head: list[memoryview] | None = None
+        self._head_bytes = head_bytes
+        self._is_all = False
+        self.item_bytes = records.dtype.itemsize
+
+    def __iter__(self) -> Iterator[memoryview]:
+        yield from self._head or ()
+        yield from self._rest
+
+    def total_bytes(self) -> int | None:
+        """Return how many bytes there are to write, about; None where they do not end with the head."""
+        n, record = self._sampled()
+        if self._arrays is None:
+            return sum(record(index).nbytes for index in range(n)) if self._is_all else None
+        sampled = _evenly(n, min(n, _FOR_A_MEAN)).tolist()
+        return sum(record(index).nbytes for index in sampled) * n // max(1, len(sampled))
+
+    def take(self, n_bytes: int, most: int | None = None, piece_bytes: int | None = None) -> list[memoryview]:
+        """Return records spread over the data (`Samples`)."""
+        n, record = self._sampled()
+        chosen: dict[int, memoryview] = {}
+        total = 0
+        # Wherever there are bytes enough, the records so far are spread over all of them.
+        for index in _halving(_evenly(n, min(n, most or _MOST_RECORDS))):
+            chosen[index] = _middle(record(index), piece_bytes, self.item_bytes)
+            total += chosen[index].nbytes
+            if total >= n_bytes:
+                break
+        return [chosen[index] for index in sorted(chosen)]
+
+    def _sampled(self) -> tuple[int, Callable[[int], memoryview]]:
+        """Return how many records can be had in any order, and what gives one of them."""
+        if self._arrays is not None:
+            arrays = self._arrays
+            return len(arrays), lambda index: self._records.convert(arrays[index], index)
+        head = self._head if self._head is not None else self._read_head()
+        return len(head), head.__getitem__
+
+    def _read_head(self) -> list[memoryview]:
+        import logging
+
+        logging.getLogger(__name__).info(
+            "%s: an iterable cannot be sampled all over: its first %d bytes stand for all of it",
+            self._target,
+            self._head_bytes,
+        )
+        self._head = []
+        total = 0
+        self._is_all = True
+        for record in self._rest:
+            self._head.append(memoryview(bytes(record)))
+            total += record.nbytes
+            if total >= self._head_bytes:
+                self._is_all = False
+                break
+        return self._head
+
+
+def _evenly(n: int, count: int) -> npt.NDArray[np.int64]:
+    """Return `count` of the numbers below `n`, evenly spread and in order."""
+    return np.unique(np.linspace(0, max(n - 1, 0), count).astype(np.int64))
+
+
+def _halving(indices: npt.NDArray[np.int64]) -> list[int]:
+    """Return indices in an order whose every beginning is spread over them: the first, the middle, the quarters ..."""
+    digits = max(len(indices) - 1, 0).bit_length()
+    reversed_digits = [int(f"{place:0{digits}b}"[::-1], 2) for place in range(len(indices))]
+    places = np.argsort(np.array(reversed_digits, np.int64))
+    order: list[int] = indices[places].tolist()
+    return order
+
+
+def _middle(record: memoryview, piece_bytes: int | None, item_bytes: int) -> memoryview:
+    """Return a record, or of a longer one than `piece_bytes` a copy of so many from its middle."""
+    if piece_bytes is None or record.nbytes <= piece_bytes:
+        return record
+    length = max(1, piece_bytes // item_bytes) * item_bytes
+    first = (record.nbytes - length) // 2 // item_bytes * item_bytes
+    return memoryview(bytes(record[first : first + length]))
