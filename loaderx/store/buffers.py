@@ -43,7 +43,7 @@ def empty_batch(n_bytes: int) -> npt.NDArray[np.uint8]:
     Raises
     ------
     OptionError
-        `LOADERX_POOL_BYTES` has no meaning; it is read when the first large batch is.
+        ``LOADERX_POOL_BYTES`` has no meaning; it is read when the first large batch is.
     MemoryError
     """
     if n_bytes < _POOLED_BYTES:
@@ -73,7 +73,7 @@ def trim_pool() -> int:
     Returns
     -------
     int
-        Bytes given back: at most `LOADERX_POOL_BYTES`.
+        Bytes given back: at most ``LOADERX_POOL_BYTES``.
 
     Examples
     --------
