@@ -266,7 +266,9 @@ class OracleStore:
             if self.length > self.limits.records:
                 raise TableFault(f"length {self.length} is over the limit of {self.limits.records}")
             if self.tail_chunk >= self.limits.chunks:
-                raise TableFault(f"tail_chunk {self.tail_chunk} is over the limit of {self.limits.chunks - 1}")
+                raise TableFault(
+                    f"tail_chunk {self.tail_chunk} is over the limit of {self.limits.chunks - 1}"
+                )
             if HEADER_BYTES + self.length * ENTRY_BYTES > self.meta_bytes:
                 raise TableFault(f"{self.length} records do not fit in {self.meta_bytes} bytes of meta.zr")
             if self.length > LIMITS[VERSION].records:

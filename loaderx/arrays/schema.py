@@ -72,7 +72,9 @@ def new_schema(
     except TypeError as error:
         raise SchemaError(f"{path}: {error}", path=path) from None
     if codec in UNSHUFFLED and not MIN_ITEM_BYTES <= dtype.itemsize <= MAX_ITEM_BYTES:
-        codec = UNSHUFFLED[codec]  # as the records will be; loaderx 0.7.3 reads no dataset of a codec it does not know
+        codec = UNSHUFFLED[
+            codec
+        ]  # as the records will be; loaderx 0.7.3 reads no dataset of a codec it does not know
     schema = Schema(kind, dtype, shape, codec)
     if kind == "ragged" and schema.item_bytes == 0:
         raise SchemaError(

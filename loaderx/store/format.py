@@ -67,7 +67,10 @@ CODECS: Final = {"raw": 0, "zstd": 1, "zstd_dict": 2, "zstd_shuffle": 3, "zstd_s
 CODEC_NAMES: Final = {tag: name for name, tag in CODECS.items()}
 DEFAULT_LEVELS: Final = {"raw": 0, "zstd": 3, "zstd_dict": 19, "zstd_shuffle": 3, "zstd_shuffle_dict": 19}
 #: Of each codec that shuffles, the one for records whose items it cannot shuffle.
-UNSHUFFLED: Final[dict[str, Literal["zstd", "zstd_dict"]]] = {"zstd_shuffle": "zstd", "zstd_shuffle_dict": "zstd_dict"}
+UNSHUFFLED: Final[dict[str, Literal["zstd", "zstd_dict"]]] = {
+    "zstd_shuffle": "zstd",
+    "zstd_shuffle_dict": "zstd_dict",
+}
 #: The codecs that need the store's dictionary.
 DICTIONARY_CODECS: Final = ("zstd_dict", "zstd_shuffle_dict")
 #: Bytes of the items that can be shuffled.
