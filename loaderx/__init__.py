@@ -1,8 +1,8 @@
 """Records on disk for training and serving: stored as NumPy arrays, read in any order by every core.
 
 `write_dataset` and `write_ragged` turn arrays into datasets, `Dataset` and `RaggedDataset` read them, and `Zrecord` is
-the store of plain byte records beneath. `verify` looks at every record of a store. `loaderx.errors` lists every
-exception.
+the store of plain byte records beneath. `verify` looks at every record of a store, `pack` cuts its files to the
+bytes they hold. `loaderx.errors` lists every exception.
 """
 
 from loaderx._starting import guard_imports, is_command
@@ -38,6 +38,7 @@ from loaderx.errors import (
     ZrecordError,
 )
 from loaderx.store.buffers import trim_pool
+from loaderx.store.packing import pack, unpack
 from loaderx.store.verify import verify
 from loaderx.store.zrecord import Zrecord
 
@@ -68,8 +69,10 @@ __all__ = [
     "__version__",
     "build_info",
     "choose_codec",
+    "pack",
     "pad",
     "trim_pool",
+    "unpack",
     "verify",
     "write_dataset",
     "write_ragged",

@@ -16,6 +16,8 @@ COMMANDS = {
     "info": "say what a store holds",
     "verify": "look at every record of a store",
     "compact": "give the space of deleted records back",
+    "pack": "cut a store's files to their bytes, before it is copied or uploaded",
+    "unpack": "give a packed store the sizes that loaderx 0.7.3 needs to append",
     "demo": "see it work on real images, with sizes and speed",
 }
 

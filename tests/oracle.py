@@ -26,22 +26,40 @@ import zstandard
 MAGIC = b"ZREC"
 VERSION = 3
 WIDE = 4
-MAX_RECORDS = 1 << 24
-MAX_RECORD_BYTES = 1 << 20
-MAX_CHUNKS = 4096
 CHUNK_LIMIT = 1 << 32
 HEADER_BYTES = 16
 ENTRY_BYTES = 16
-META_BYTES = HEADER_BYTES + MAX_RECORDS * ENTRY_BYTES
 
 RAW, ZSTD, ZSTD_DICT, ZSTD_SHUFFLE, ZSTD_SHUFFLE_DICT = range(5)
 SHUFFLED = (ZSTD_SHUFFLE, ZSTD_SHUFFLE_DICT)
 WITH_DICTIONARY = (ZSTD_DICT, ZSTD_SHUFFLE_DICT)
-#: The highest codec tag that a version has.
-MAX_CODEC = {VERSION: ZSTD_DICT, WIDE: ZSTD_SHUFFLE_DICT}
 MIN_ITEM_SIZE, MAX_ITEM_SIZE = 2, 255
 SHUFFLE_BLOCK = 32768
-CODEC_NAMES = {"raw": RAW, "zstd": ZSTD, "zstd_dict": ZSTD_DICT}
+CODEC_NAMES = {
+    "raw": RAW,
+    "zstd": ZSTD,
+    "zstd_dict": ZSTD_DICT,
+    "zstd_shuffle": ZSTD_SHUFFLE,
+    "zstd_shuffle_dict": ZSTD_SHUFFLE_DICT,
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that a store of a version may hold, and its highest codec tag."""
+
+    records: int
+    record_bytes: int
+    chunks: int
+    codec: int
+
+
+LIMITS = {
+    VERSION: Limits(1 << 24, 1 << 20, 4096, ZSTD_DICT),
+    WIDE: Limits((1 << 32) - 1, (1 << 32) - 1, 65536, ZSTD_SHUFFLE_DICT),
+}
+#: Of meta.zr as a writer of version 3 makes it. A store that becomes version 4 keeps it until its table is longer.
+META_BYTES = HEADER_BYTES + LIMITS[VERSION].records * ENTRY_BYTES
 
 HEADER = np.dtype(
     [("magic", "V4"), ("version", "<u2"), ("tail_chunk", "<u2"), ("tail_offset", "<u4"), ("length", "<u4")]
@@ -224,10 +242,10 @@ class OracleStore:
     path
         The store's directory. The header is checked here; entries and bytes when a record is read.
     newest
-        The newest version to read. Of version 4 only the codecs are: its limits are those of version 3 here.
+        The newest version to read; `VERSION` for stores that loaderx 0.7.3 is to read too.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, newest: int = VERSION) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, newest: int = WIDE) -> None:
         self.path = Path(path)
         meta_path = self.path / "meta.zr"
         if not meta_path.is_file():
@@ -244,13 +262,19 @@ class OracleStore:
             self.length = int(header["length"])
             if not VERSION <= self.version <= newest:
                 raise VersionFault(f"version {self.version}")
-            if self.length > MAX_RECORDS:
-                raise TableFault(f"length {self.length} is over the limit of {MAX_RECORDS}")
-            if self.tail_chunk >= MAX_CHUNKS:
-                raise TableFault(f"tail_chunk {self.tail_chunk} is over the limit of {MAX_CHUNKS - 1}")
+            self.limits = LIMITS[self.version]
+            if self.length > self.limits.records:
+                raise TableFault(f"length {self.length} is over the limit of {self.limits.records}")
+            if self.tail_chunk >= self.limits.chunks:
+                raise TableFault(
+                    f"tail_chunk {self.tail_chunk} is over the limit of {self.limits.chunks - 1}"
+                )
             if HEADER_BYTES + self.length * ENTRY_BYTES > self.meta_bytes:
                 raise TableFault(f"{self.length} records do not fit in {self.meta_bytes} bytes of meta.zr")
-            self.table = np.frombuffer(file.read(self.length * ENTRY_BYTES), dtype=ENTRY)
+            if self.length > LIMITS[VERSION].records:
+                self.table = np.memmap(meta_path, ENTRY, "r", HEADER_BYTES, (self.length,))  # mostly a hole
+            else:
+                self.table = np.frombuffer(file.read(self.length * ENTRY_BYTES), dtype=ENTRY)
         for chunk_id in range(self.tail_chunk + 1):
             if not (self.path / f"{chunk_id}.zr").is_file():
                 raise TableFault(f"chunk {chunk_id} of {self.tail_chunk + 1} is missing")
@@ -281,11 +305,11 @@ class OracleStore:
         entry = self.table[index]
         offset, phys, logic = int(entry["offset"]), int(entry["phys_length"]), int(entry["logic_length"])
         codec, chunk_id = int(entry["codec"]), int(entry["chunk_id"])
-        if codec > MAX_CODEC[self.version]:
+        if codec > self.limits.codec:
             raise RecordFault(f"record {index}: codec {codec}")
         if codec in SHUFFLED and entry["reserved"] < MIN_ITEM_SIZE:
             raise RecordFault(f"record {index}: items of {entry['reserved']} bytes")
-        if logic > MAX_RECORD_BYTES:
+        if logic > self.limits.record_bytes:
             raise RecordFault(f"record {index}: {logic} bytes is over the limit")
         if codec == RAW and phys != logic:
             raise RecordFault(f"record {index}: raw, but {phys} bytes stored for {logic}")
@@ -320,15 +344,29 @@ class OracleStore:
         """Return the codec tag of each record."""
         return [int(codec) for codec in self.table["codec"]]
 
+    def needs_wide(self) -> bool:
+        """Return whether some record, or the number of them or of chunks, is beyond what version 3 may hold."""
+        narrow = LIMITS[VERSION]
+        return bool(
+            self.length > narrow.records
+            or self.tail_chunk >= narrow.chunks
+            or np.any(self.table["codec"] > narrow.codec)
+            or np.any(self.table["logic_length"] > narrow.record_bytes)
+        )
+
     def faults(self) -> list[str]:
         """List every rule that a store fresh from a correct writer keeps and this one breaks.
 
-        Stricter than reading: also the full size of meta.zr, which chunk files there are, that records neither
-        overlap nor lie behind the tail, and that compression was kept only where it shrinks.
+        Stricter than reading: also the full size of meta.zr, that the version is no higher than the records need,
+        which chunk files there are, that records neither overlap nor lie behind the tail, and that compression was
+        kept only where it shrinks.
         """
         found: list[str] = []
-        if self.meta_bytes != META_BYTES:
-            found.append(f"meta.zr has {self.meta_bytes} bytes, not {META_BYTES}")
+        table_bytes = max(META_BYTES, HEADER_BYTES + self.length * ENTRY_BYTES)
+        if self.meta_bytes != table_bytes:
+            found.append(f"meta.zr has {self.meta_bytes} bytes, not {table_bytes}")
+        if self.version == WIDE and not self.needs_wide():
+            found.append("version 4, and nothing in it needs that")
         chunk_names = {name for name in os.listdir(self.path) if name.endswith(".zr") and name[:-3].isdigit()}
         expected = {f"{chunk}.zr" for chunk in range(self.tail_chunk + 1)}
         if chunk_names != expected:
@@ -462,7 +500,7 @@ def read_schema(path: str | os.PathLike[str]) -> OracleSchema:
     if not isinstance(codec, str) or codec not in CODEC_NAMES:
         raise SchemaFault(f"codec {codec!r}")
     schema = OracleSchema("ragged" if ragged else "fixed", dtype, tuple(shape), codec)
-    if schema.item_bytes > MAX_RECORD_BYTES or any(extent > 1 << 31 for extent in shape):
+    if schema.item_bytes > LIMITS[WIDE].record_bytes or any(extent > 1 << 31 for extent in shape):
         raise SchemaFault(f"an item of shape {shape!r} has {schema.item_bytes} bytes")
     # an extent of 0 must not hide others that NumPy cannot multiply
     if dtype.itemsize * math.prod(extent for extent in shape if extent) > np.iinfo(np.int64).max:
@@ -535,7 +573,8 @@ def train(samples: Sequence[bytes], size: int = 4096) -> bytes:
 class Forge:
     """A store in memory, written byte by byte; every field may be set wrong before `write`.
 
-    `entries`, `chunks` and the header fields start empty and right; `add` keeps them right.
+    `entries`, `chunks` and the header fields start empty and right; `add` keeps them right. `blank` records without a
+    byte come before the others, as a hole in meta.zr; what lies `apart` in a chunk has a hole before it.
     """
 
     magic: bytes = MAGIC
@@ -547,6 +586,8 @@ class Forge:
     chunks: dict[int, bytearray] = field(default_factory=lambda: {0: bytearray()})
     dictionary: bytes | None = None
     schema: Any = None
+    blank: int = 0
+    apart: list[tuple[int, int, bytes]] = field(default_factory=list)
 
     def add(
         self,
@@ -556,11 +597,12 @@ class Forge:
         item_size: int = 0,
         keep: bool = False,
         new_chunk: bool = False,
+        at: tuple[int, int] | None = None,
     ) -> int:
         """Append a record and return its index.
 
         `item_size` is for shuffled codecs, which only version 4 has; `keep` stores the frame also where it does not
-        shrink; `new_chunk` starts another chunk file first.
+        shrink; `new_chunk` starts another chunk file first; `at` is a chunk and a byte, behind every record so far.
         """
         stored, tag, reserved = record, RAW, 0
         if codec != RAW:
@@ -571,6 +613,10 @@ class Forge:
             self.tail_chunk += 1
             self.tail_offset = 0
             self.chunks[self.tail_chunk] = bytearray()
+        if at is not None:
+            self.tail_chunk, self.tail_offset = at
+            for chunk in range(self.tail_chunk + 1):
+                self.chunks.setdefault(chunk, bytearray())
         self.entries.append(
             {
                 "offset": self.tail_offset,
@@ -581,9 +627,12 @@ class Forge:
                 "reserved": reserved,
             }
         )
-        self.chunks[self.tail_chunk] += stored
+        if len(self.chunks[self.tail_chunk]) == self.tail_offset:
+            self.chunks[self.tail_chunk] += stored
+        else:
+            self.apart.append((self.tail_chunk, self.tail_offset, stored))
         self.tail_offset += len(stored)
-        self.length = len(self.entries)
+        self.length = self.blank + len(self.entries)
         return self.length - 1
 
     def describe(
@@ -613,11 +662,17 @@ class Forge:
                 table[name][index] = value
         with (directory / "meta.zr").open("wb") as file:
             file.write(self.header_bytes())
+            file.seek(HEADER_BYTES + self.blank * ENTRY_BYTES)
             file.write(table.tobytes())
+            file.truncate(file.tell())
             if meta_bytes is not None:
-                file.truncate(meta_bytes)
+                file.truncate(max(meta_bytes, file.tell()) if self.blank else meta_bytes)
         for chunk_id, content in self.chunks.items():
             (directory / f"{chunk_id}.zr").write_bytes(content)
+        for chunk_id, offset, content in self.apart:
+            with (directory / f"{chunk_id}.zr").open("r+b") as file:
+                file.seek(offset)
+                file.write(content)
         if self.dictionary is not None:
             (directory / "dict.zr").write_bytes(self.dictionary)
         if isinstance(self.schema, bytes):

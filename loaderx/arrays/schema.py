@@ -14,7 +14,7 @@ import numpy as np
 from loaderx.arrays.dtypes import check_storable, describe, from_description, plain_string
 from loaderx.errors import NotAStoreError, RecordTooLargeError, SchemaError
 from loaderx.store import files
-from loaderx.store.format import CODECS, SCHEMA, WIDE
+from loaderx.store.format import CODECS, MAX_ITEM_BYTES, MIN_ITEM_BYTES, SCHEMA, UNSHUFFLED, WIDE
 from loaderx.store.options import Codec, check_codec
 
 _FORMAT = "loaderx-zrecord"
@@ -71,6 +71,9 @@ def new_schema(
         check_storable(dtype)
     except TypeError as error:
         raise SchemaError(f"{path}: {error}", path=path) from None
+    if codec in UNSHUFFLED and not MIN_ITEM_BYTES <= dtype.itemsize <= MAX_ITEM_BYTES:
+        # What the records will have: loaderx 0.7.3 reads no dataset of a codec that it does not know.
+        codec = UNSHUFFLED[codec]
     schema = Schema(kind, dtype, shape, codec)
     if kind == "ragged" and schema.item_bytes == 0:
         raise SchemaError(

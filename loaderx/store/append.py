@@ -429,8 +429,9 @@ class Append:
                 needed_bytes=n * item_len,
                 given_bytes=source.nbytes,
             )
+        item_len = item_len if n else 0  # of no records any length will do
         # Before anything is made for each record.
-        self._appender.plan_version(n, item_len if n else 0, "raw")
+        self._appender.plan_version(n, item_len, "raw")
         starts = np.arange(n, dtype=np.int64) * item_len
         self._add(source, starts, np.full(n, item_len, np.uint32), codec, item_size)
 

@@ -66,10 +66,11 @@ def make_empty(store: Path) -> None:
 
 def foreign_files(store: Path) -> list[str]:
     """Return the names in a directory that no store has, sorted; what a cut-off creation left is not foreign."""
-    return sorted(name for name in os.listdir(store) if not is_store_file(name) and not _is_partial(name))
+    return sorted(name for name in os.listdir(store) if not is_store_file(name) and not is_partial(name))
 
 
-def _is_partial(name: str) -> bool:
+def is_partial(name: str) -> bool:
+    """Return whether a file of this name is one of a store's own that was never finished."""
     return any(name.startswith(f".{whole}.partial-") for whole in OWN_FILES)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -67,7 +67,10 @@ CODECS: Final = {"raw": 0, "zstd": 1, "zstd_dict": 2, "zstd_shuffle": 3, "zstd_s
 CODEC_NAMES: Final = {tag: name for name, tag in CODECS.items()}
 DEFAULT_LEVELS: Final = {"raw": 0, "zstd": 3, "zstd_dict": 19, "zstd_shuffle": 3, "zstd_shuffle_dict": 19}
 #: Of each codec that shuffles, the one for records whose items it cannot shuffle.
-UNSHUFFLED: Final = {"zstd_shuffle": "zstd", "zstd_shuffle_dict": "zstd_dict"}
+UNSHUFFLED: Final[dict[str, Literal["zstd", "zstd_dict"]]] = {
+    "zstd_shuffle": "zstd",
+    "zstd_shuffle_dict": "zstd_dict",
+}
 #: The codecs that need the store's dictionary.
 DICTIONARY_CODECS: Final = ("zstd_dict", "zstd_shuffle_dict")
 #: Bytes of the items that can be shuffled.
@@ -106,7 +109,12 @@ def chunk_number(name: str) -> int | None:
 
 def is_store_file(name: str) -> bool:
     """Return whether a file of this name belongs to a store's own files."""
-    return name in OWN_FILES or chunk_number(name) is not None or _ASIDE_NAME.fullmatch(name) is not None
+    return name in OWN_FILES or chunk_number(name) is not None or is_set_aside(name)
+
+
+def is_set_aside(name: str) -> bool:
+    """Return whether a file of this name is a journal that did not fit, and was set aside."""
+    return _ASIDE_NAME.fullmatch(name) is not None
 
 
 def entry_at(index: int) -> int:

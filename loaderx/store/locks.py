@@ -89,8 +89,8 @@ def hold_for_reading(store: Path, timeout_s: float) -> Hold:
                 if not lock_within(hold.fileno(), timeout_s, shared=True):
                     note = read_note(store)
                     raise StoreLockedError(
-                        f"{store}: {_who(note)} is deleting records or compacting, {_since(note)}, and it took longer "
-                        f"than {timeout_s:g} s: wait for it, or open with a larger timeout_s",
+                        f"{store}: {_who(note)} is deleting records, compacting or packing, {_since(note)}, and it "
+                        f"took longer than {timeout_s:g} s: wait for it, or open with a larger timeout_s",
                         store=store,
                         holder=note.get("pid"),
                         since=note.get("since"),
@@ -174,8 +174,8 @@ def hold_alone(hold: Hold, store: Path, timeout_s: float) -> None:
         holders = _holders(hold.fileno())
     by = f"by {', '.join(f'process {pid}' for pid in holders)}" if holders else "by other processes"
     raise StoreLockedError(
-        f"{store}: it is open for reading {by}, for longer than {timeout_s:g} s, and deleting and compacting need it "
-        "alone: close those readers, or allow a larger timeout_s",
+        f"{store}: it is open for reading {by}, for longer than {timeout_s:g} s, and deleting, compacting and packing "
+        "need it alone: close those readers, or allow a larger timeout_s",
         store=store,
         holder=holders[0] if holders else None,
     )

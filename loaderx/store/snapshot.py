@@ -166,8 +166,15 @@ def _long_enough(store: Path, table: FileMap, length: int, mapped: bool) -> File
         return FileMap(store / META, entry_at(room_for(length)), mapped)
 
 
+def can_be_longer(old: Snapshot, length: int) -> bool:
+    """Return whether the maps of a snapshot's table and sums reach to so many records."""
+    return entry_at(length) <= old.table.capacity and (
+        old.sums is None or sums_bytes(length) <= old.sums.capacity
+    )
+
+
 def longer(old: Snapshot, length: int) -> Snapshot:
-    """Return a snapshot of the same files with more records."""
+    """Return a snapshot of the same files with more records (`can_be_longer`)."""
     return Snapshot(
         old.table,
         old.chunks,

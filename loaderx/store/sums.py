@@ -154,7 +154,7 @@ def _rewritten(
                 if chunk not in chunks:
                     descriptor = os.open(store / chunk_name(chunk), os.O_RDONLY | os.O_CLOEXEC)
                     chunks[chunk] = opened.enter_context(files.opened(descriptor))
-                stored = os.pread(chunks[chunk], n_bytes, int(entry["offset"]))
+                stored = files.read_pieces(chunks.__getitem__, [(chunk, int(entry["offset"]), n_bytes)])
                 if len(stored) < n_bytes or checksum(stored) != slot["checksum"]:
                     wrong.append(index)
                     good_records = good_bytes = 0

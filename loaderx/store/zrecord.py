@@ -40,7 +40,6 @@ from loaderx.store.format import (
     META,
     SUMS,
     chunk_name,
-    entry_at,
 )
 from loaderx.store.header import read_header
 from loaderx.store.locks import (
@@ -60,10 +59,11 @@ from loaderx.store.options import (
     check_flag,
     check_level,
 )
+from loaderx.store.pack import SizeChange, pack_files, unpack_files
 from loaderx.store.reader import Reader, open_handles
 from loaderx.store.recovery import Recovery
 from loaderx.store.session import Session
-from loaderx.store.snapshot import longer, read_dictionary
+from loaderx.store.snapshot import can_be_longer, longer, read_dictionary
 from loaderx.store.table import table_blocks
 from loaderx.store.training import train_on
 
@@ -96,7 +96,7 @@ class Zrecord(Reader):
         or a disk that fails during the read with an error instead of a signal.
     timeout_s : float
         How long to wait for another process: at opening, for a delete or a compaction; at the first change, for the
-        writer; at a delete or a compaction, for readers.
+        writer; at a delete, a compaction or a packing, for readers.
     verify : bool
         Compare the stored bytes of every record that is read with its checksum, where it has one.
     upgrade : bool
@@ -131,13 +131,13 @@ class Zrecord(Reader):
     Notes
     -----
     Any number of threads may gather from one handle while one of them appends; several may append, one after the
-    other. `delete` and `compact` wait for running gathers and hold new ones up. `close` may be called while gathers
-    run: they finish. A forked child may go on reading, with one thread a call.
+    other. `delete`, `compact`, `pack` and `unpack` wait for running gathers and hold new ones up. `close` may be called
+    while gathers run: they finish. A forked child may go on reading, with one thread a call.
 
     Any number of handles and processes may read a store while one handle changes it: that one is the store's writer
-    from its first change until it is closed, and another that wants to be gets a `StoreLockedError`. `delete` and
-    `compact` need the store alone: while any other handle is open on it, they raise that too. Programs that take no
-    locks (loaderx 0.7.3) are not held away.
+    from its first change until it is closed, and another that wants to be gets a `StoreLockedError`. `delete`,
+    `compact`, `pack` and `unpack` need the store alone: while any other handle is open on it, they raise that too.
+    Programs that take no locks (loaderx 0.7.3) are not held away.
 
     A handle pickles by its path and opens the store anew where it is unpickled; it never creates one there.
 
@@ -353,7 +353,7 @@ class Zrecord(Reader):
                     is_known
                     and header.tail_chunk + 1 == len(snapshot.chunks)
                     and session.version.max_codec == snapshot.max_codec
-                    and entry_at(header.length) <= snapshot.table.capacity
+                    and can_be_longer(snapshot, header.length)
                 ):
                     self._install(longer(snapshot, header.length))
                 else:
@@ -417,6 +417,45 @@ class Zrecord(Reader):
         check_callable("progress", progress)
         with self._changing() as session, self._alone():
             compact(self.path, session, self._chunk_bytes, progress)
+
+    def pack(self) -> SizeChange:
+        """Cut off of the store's files what no record needs (`loaderx.pack`).
+
+        Returns
+        -------
+        SizeChange
+
+        Raises
+        ------
+        StoreIOError, StoreLockedError, CorruptRecordError, ClosedError, OptionError
+            Every record is there.
+
+        Notes
+        -----
+        Waits for running gathers; new ones wait for it. Everything has reached the disk when it returns. The next
+        append, of this handle too, gives `meta.zr` its full size again: pack behind the last one.
+        """
+        with self._changing() as session, self._alone():
+            return pack_files(self.path, session)
+
+    def unpack(self) -> SizeChange:
+        """Give `meta.zr` the size with which loaderx 0.7.3 may append to the store (`loaderx.unpack`).
+
+        Returns
+        -------
+        SizeChange
+
+        Raises
+        ------
+        StoreIOError, StoreLockedError, ClosedError, OptionError
+            Every record is there.
+
+        Notes
+        -----
+        Waits for running gathers; new ones wait for it.
+        """
+        with self._changing() as session, self._alone():
+            return unpack_files(self.path, session)
 
     def train_dict(
         self, samples: Any, sizes: npt.ArrayLike, target: int, *, item_size: int | None = None
@@ -596,7 +635,7 @@ class Zrecord(Reader):
             others = [handle for handle in open_handles(self.path) if handle is not self]
             if others:
                 raise locked_by_this_process(
-                    self.path, "has it open, and deleting and compacting need it alone"
+                    self.path, "has it open, and deleting, compacting and packing need it alone"
                 )
             hold.close()
             hold_alone(alone, self.path, self.timeout_s)
@@ -610,6 +649,7 @@ class Zrecord(Reader):
                     alone.close()
                     gate.hold = hold_for_reading(self.path, self.timeout_s)
                 self._renew(snapshot, gate=gate)
+                del snapshot, gate  # whoever keeps an exception keeps this frame, and would hold the store
             except BaseException:
                 alone.close()  # the old gate stays closed: the next read opens the store anew
                 raise

@@ -38,6 +38,11 @@ def can_be_shuffled(dtype: np.dtype[Any]) -> bool:
     return 2 <= dtype.itemsize <= 255
 
 
+def codec_for(dtype: np.dtype[Any], codec: str) -> str:
+    """Return what a dataset of such items is written with: a codec that shuffles only where it can."""
+    return codec if can_be_shuffled(dtype) else codec.replace("_shuffle", "")
+
+
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("name", KINDS)
 def test_fixed(name: str, codec: str, store_path: Path) -> None:
@@ -45,14 +50,13 @@ def test_fixed(name: str, codec: str, store_path: Path) -> None:
     array = filled(dtype, (60, 11, 3))
     assert write_dataset(store_path, array, codec, progress=False) == 60
     with Dataset(store_path) as dataset:
-        assert (dataset.dtype, dataset.codec) == (dtype, codec)
+        assert (dataset.dtype, dataset.codec) == (dtype, codec_for(dtype, codec))
         assert_identical(dataset[:], array)
         assert_identical(dataset[4], array[4])
         assert_identical(dataset[[59, 0, 59]], array[[59, 0, 59]])
     assert oracle_records(store_path) == [record.tobytes() for record in array]
     used = set(stats(store_path)["codecs"])
-    plain = codec.replace("_shuffle", "")
-    assert used <= {"raw", codec if can_be_shuffled(dtype) else plain}
+    assert used <= {"raw", codec_for(dtype, codec)}
     assert stats(store_path)["format_version"] == (4 if codec in used else 3)
     assert loaderx.verify(store_path).ok
 
@@ -64,7 +68,7 @@ def test_ragged(name: str, codec: str, store_path: Path) -> None:
     rows = [filled(dtype, (size % 41, 2), seed=size) for size in (3, 0, 1, *range(5, 60))]
     assert write_ragged(store_path, rows, codec=codec, progress=False) == len(rows)
     with RaggedDataset(store_path) as dataset:
-        assert (dataset.dtype, dataset.codec) == (dtype, codec)
+        assert (dataset.dtype, dataset.codec) == (dtype, codec_for(dtype, codec))
         for got, row in zip(dataset, rows, strict=True):
             assert_identical(got, row)
         values, splits = dataset[[3, 1, 0]]

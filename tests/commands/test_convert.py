@@ -19,6 +19,7 @@ from loaderx.arrays.schema import read_schema
 from loaderx.commands import conversion
 from loaderx.commands.bar import byte_bar
 from tests.commands.conftest import Run, Save, listing
+from tests.oracle import VERSION, WIDE, OracleStore
 
 Fails = Callable[..., str]
 
@@ -314,6 +315,25 @@ def test_append_that_fails_half_way_leaves_the_old_store(
     line = fails("convert", tmp_path / "in", destination, *options)
     assert "33.npy" in line
     assert (stats(destination), listing(tmp_path)) == before
+
+
+def test_records_over_1_mib_make_a_store_of_version_4(run: Run, save: Save, tmp_path: Path) -> None:
+    large = np.arange(2 * ((1 << 20) + 1), dtype=np.uint32).astype(np.uint8).reshape(2, -1)
+    assert run("convert", save("large.npy", large), tmp_path / "large.zr", "--verify").code == 0
+    np.testing.assert_array_equal(read_all(tmp_path / "large.zr"), large)
+    assert OracleStore(tmp_path / "large.zr").version == WIDE
+    assert run("convert", save("small.npy", large[:, 1:]), tmp_path / "small.zr", "--verify").code == 0
+    assert OracleStore(tmp_path / "small.zr").version == VERSION
+
+
+def test_a_store_that_holds_records_takes_none_over_1_mib(fails: Fails, save: Save, tmp_path: Path) -> None:
+    destination = tmp_path / "a.zr"
+    write_ragged(destination, [np.zeros(10, np.uint8)])
+    before = stats(destination)
+    large = save("large/0.npy", np.zeros((1 << 20) + 1, np.uint8))
+    line = fails("convert", large.parent, destination, "--append", "--ragged")
+    assert "1048577" in line.replace(",", "") and "version 4" in line
+    assert (stats(destination), OracleStore(destination).version) == (before, VERSION)
 
 
 def test_force_replaces_a_store(run: Run, save: Save, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from loaderx import Dataset, StoreIOError, Zrecord, write_dataset, write_ragged
 from loaderx.commands import npz_folder
 from loaderx.store import files
 from tests.commands.conftest import Run, listing
+from tests.oracle import OracleStore
 
 Fails = Callable[..., str]
 
@@ -99,6 +100,14 @@ def test_names_are_checked_before_anything_is_written(fails: Fails, tmp_path: Pa
     names = listing(tmp_path)
     assert "'../evil'" in fails("convert", tmp_path / "set.npz", tmp_path / "out")
     assert listing(tmp_path) == names
+
+
+def test_records_over_1_mib_make_a_store_of_version_4(run: Run, tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", large=np.ones((2, (1 << 20) + 1), np.uint8), labels=LABELS)
+    assert run("convert", tmp_path / "set.npz", tmp_path / "out").code == 0
+    assert read_all(tmp_path / "out" / "large.zr").all()
+    versions = {name: OracleStore(tmp_path / "out" / f"{name}.zr").version for name in ("large", "labels")}
+    assert versions == {"large": 4, "labels": 3}
 
 
 @pytest.mark.parametrize("bad", [np.array([{}, 1], dtype=object), np.array(5)])

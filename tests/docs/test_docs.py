@@ -9,7 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 from loaderx import Dataset, RaggedDataset, Zrecord, verify, write_dataset, write_ragged
 from loaderx._core.checksum import checksum
 from loaderx.store import files
+from loaderx.store.format import CODECS
 from loaderx.store.mark import boot_id
 from tests.oracle import OracleStore
 
@@ -89,15 +90,16 @@ def test_relative_links_lead_to_files(page: Path) -> None:
 @pytest.mark.skipif(
     sys.platform != "linux" or not shutil.which("bash"), reason="the page's commands are GNU's"
 )
-def test_commands_of_the_page_cut_a_copy_that_reads_and_grows() -> None:
+def test_commands_of_the_page_pack_a_store_that_reads_and_grows() -> None:
     write_dataset("a.zr", np.arange(1000), progress=False)
+    full = Path("a.zr/meta.zr").stat().st_size
     (commands,) = code_blocks(STORE, "bash")
-    commands = commands.replace("python -c", f"{shlex.quote(sys.executable)} -c")
-    subprocess.run(["bash", "-euc", commands], check=True)
+    commands = commands.replace("python -m", f"{shlex.quote(sys.executable)} -m")
+    subprocess.run(["bash", "-euc", commands], check=True, stdout=subprocess.DEVNULL)
     assert Path("upload.zr/meta.zr").stat().st_size == 16 + 16 * 1000
     np.testing.assert_array_equal(Dataset("upload.zr")[:], np.arange(1000))
     write_dataset("upload.zr", np.arange(5), progress=False)
-    assert Path("upload.zr/meta.zr").stat().st_size == Path("a.zr/meta.zr").stat().st_size
+    assert Path("upload.zr/meta.zr").stat().st_size == full
     assert len(Dataset("upload.zr")) == 1005
 
 
@@ -131,22 +133,26 @@ def reader() -> dict[str, Any]:
     return names
 
 
-@pytest.fixture
-def dumped() -> Iterator[Callable[[], Path]]:
-    """Return a function that makes a store of the bytes that the page shows."""
+def dumps_of_the_page() -> list[bytes]:
+    """Return the bytes that the page shows: of two stores `meta.zr` and `0.zr`, then `sums.zr` of the first."""
     dumps = [block for block in code_blocks(FORMAT, "text") if block.startswith("00000000: ")]
-    contents = [
+    return [
         bytes.fromhex("".join(line[10:50].replace(" ", "") for line in dump.splitlines())) for dump in dumps
     ]
 
-    def make() -> Path:
-        store = Path("dumped.zr")
-        store.mkdir()
-        for name, content in zip(("meta.zr", "0.zr", "sums.zr"), contents, strict=True):
-            (store / name).write_bytes(content)
-        return store
 
-    yield make
+def write_files(store: Path, *contents: bytes) -> Path:
+    store.mkdir()
+    for name, content in zip(("meta.zr", "0.zr", "sums.zr"), contents, strict=False):
+        (store / name).write_bytes(content)
+    return store
+
+
+@pytest.fixture
+def dumped() -> Callable[[], Path]:
+    """Return a function that makes a store of the bytes that the page shows."""
+    meta, chunk, _, _, sums = dumps_of_the_page()
+    return lambda: write_files(Path("dumped.zr"), meta, chunk, sums)
 
 
 def test_dumped_bytes_are_the_store_of_the_page(dumped: Callable[[], Path], reader: dict[str, Any]) -> None:
@@ -174,9 +180,23 @@ def test_page_makes_the_dumped_bytes(dumped: Callable[[], Path], reader: dict[st
         assert Path("tiny.zr/sums.zr").read_bytes() == (store / "sums.zr").read_bytes()
 
 
+def test_the_shuffled_record_of_the_page(reader: dict[str, Any]) -> None:
+    _, _, meta, chunk, _ = dumps_of_the_page()
+    store = write_files(Path("dumped.zr"), meta, chunk)
+    (source,) = [block for block in code_blocks(FORMAT, "python") if "shuffled.zr" in block]
+    names: dict[str, Any] = {}
+    exec(compile(source, "docs/format.md", "exec"), names)
+    for path in (store, "shuffled.zr"):
+        assert list(reader["read_records"](path)) == [names["numbers"]]
+        assert OracleStore(path).records() == [names["numbers"]]
+        assert OracleStore(path).codecs() == [3]
+        with Zrecord(path, mode="r") as z:
+            assert z.gather_packed([0])[0].tobytes() == names["numbers"]
+
+
 def test_reader_of_the_page_reads_datasets(reader: dict[str, Any]) -> None:
     array = np.random.default_rng(0).integers(0, 3, (700, 5, 4), dtype=np.int16)
-    for codec in ("raw", "zstd", "zstd_dict"):
+    for codec in CODECS:
         write_dataset(f"{codec}.zr", array, codec, progress=False)
         np.testing.assert_array_equal(list(reader["read_arrays"](f"{codec}.zr")), Dataset(f"{codec}.zr")[:])
     write_ragged("ragged.zr", [array[:n, 0] for n in (3, 0, 5)], progress=False)

@@ -71,6 +71,16 @@ def _texts() -> Array:
     return np.array([["a", "", "ü"], ["雪", "🙂", "abcd"]], dtype="<U4")
 
 
+def _ramps() -> Array:
+    """Return records that shrink when they are shuffled, of more than one block of 32 KiB."""
+    return (np.arange(2 * 9001) // 7).astype(np.float32).reshape(2, 9001)
+
+
+def _large() -> Array:
+    """Return records over 1 MiB, which compress to little."""
+    return np.tile(np.arange(251, dtype=np.uint8), (2, 4200))
+
+
 #: name -> (codec, what it holds): an array for a fixed store, a list of arrays for a ragged one.
 BY_073: dict[str, tuple[str, Callable[[], Any]]] = {
     "fixed_raw": ("raw", _images),
@@ -98,6 +108,10 @@ BY_US: dict[str, tuple[str, Callable[[], Any]]] = BY_073 | {
     "texts": ("raw", _texts),
     "complex": ("raw", lambda: (np.arange(6) + 1j * np.arange(6, 0, -1)).astype("<c8")),
     "bfloat16": ("raw", _brain_floats),
+    # format version 4
+    "fixed_zstd_shuffle": ("zstd_shuffle", _ramps),
+    "ragged_zstd_shuffle_dict": ("zstd_shuffle_dict", _tokens),
+    "large_records": ("zstd", _large),
 }
 
 WRITERS = {"loaderx-0.7.3": BY_073, "loaderx-1": BY_US}

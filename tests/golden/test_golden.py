@@ -24,6 +24,7 @@ NAMES = [
         "fixed_raw", "fixed_zstd", "fixed_zstd_dict", "fixed_zstd_deleted", "fixed_zstd_compacted", "ragged_raw",
         "ragged_zstd", "ragged_zstd_dict", "ragged_vectors", "labels", "fields", "ragged_empty", "ragged_empty_dict",
         "items_of_no_bytes", "no_records", "bool", "dates", "big_endian", "texts", "complex", "bfloat16",
+        "fixed_zstd_shuffle", "ragged_zstd_shuffle_dict", "large_records",
     )),
 ]  # fmt: skip
 
@@ -109,8 +110,16 @@ def test_store_reads_as_ever(name: str) -> None:
 )
 def test_dictionary_stores_use_their_dictionary(name: str) -> None:
     store = oracle.OracleStore(STORES / name)
-    assert oracle.ZSTD_DICT in store.codecs()
+    assert oracle.CODEC_NAMES[manifest()[name]["codec"]] in store.codecs()
     assert store.dictionary is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stores_have_the_version_that_they_need(name: str) -> None:
+    wide = ("loaderx-1/fixed_zstd_shuffle", "loaderx-1/ragged_zstd_shuffle_dict", "loaderx-1/large_records")
+    store = oracle.OracleStore(STORES / name)
+    assert store.version == (oracle.WIDE if name in wide else oracle.VERSION)
+    assert store.needs_wide() == (name in wide)
 
 
 @all_stores

@@ -191,6 +191,7 @@ def test_peer_refuses_what_we_refuse(store_path: Path, peer: Peer073) -> None:
     [
         pytest.param([("read", [2])], -3, id="index"),
         pytest.param([("delete", [2])], -3, id="delete"),
+        # of a store that holds records; one that holds none, or may be upgraded, becomes version 4 here
         pytest.param([("append", [b"x" * ((1 << 20) + 1)])], -4, id="too_large"),
     ],
 )

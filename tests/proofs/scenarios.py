@@ -290,8 +290,10 @@ def scenarios(size: str) -> list[Scenario]:
         *syncing(factor),
         *deleting(factor),
         *compacting(factor),
+        *packing(factor),
         *training(),
         *converting(),
+        *widening(factor),
         *recovering(size),
     ]
 
@@ -586,6 +588,81 @@ def compacting(factor: int) -> list[Scenario]:
     return made
 
 
+def packing(factor: int) -> list[Scenario]:
+    """Pack and unpack stores of files that are longer than they need be, beside what killed writers left."""
+    made = []
+
+    def case(
+        name: str,
+        records: Sequence[bytes],
+        act: Act,
+        after: Sequence[Sequence[bytes]],
+        *,
+        deleted: Sequence[int] = (),
+        packed: bool = False,
+        chunk_bytes: int | None = None,
+    ) -> None:
+        held = tuple(swap_delete(list(records), deleted))
+
+        def prepare(root: Path) -> None:
+            hold(records, "raw")(root)
+            with opened(root, "raw") as store:
+                store.delete(deleted)
+                if packed:
+                    store.pack()
+                    return
+            for path in (root / STORE).glob("[0-9].zr"):
+                os.truncate(path, 1 << 20)
+            for name in ("9.zr", ".meta.zr.partial-1-ab"):
+                (root / STORE / name).write_bytes(b"left" * 300)
+
+        made.append(Scenario(name, prepare, act, states(held, *after), chunk_bytes=chunk_bytes))
+
+    def pack(root: Path, reached: Report) -> None:
+        with opened(root, "raw") as store:
+            store.pack()
+            reached(1, durable=True)
+
+    def unpack(root: Path, reached: Report) -> None:
+        with opened(root, "raw") as store:
+            store.unpack()
+            reached(1, durable=True)
+
+    def append_between(root: Path, reached: Report) -> None:
+        with opened(root, "raw") as store:
+            append(store, more)
+            reached(1)
+            store.pack()
+            reached(1, durable=True)
+            append(store, more)
+            reached(2)
+            store.pack()
+            reached(2, durable=True)
+        with opened(root, "raw") as store:
+            append(store, more)
+            reached(3)
+        reached(3, durable=True)
+
+    held, large = RECORDS[:8], LARGE[: 12 + 2 * factor]
+    more = RECORDS[8 : 10 + factor]
+    thinned = swap_delete(list(large), [0, 3, len(large) - 1])
+    appended = [held + more * n for n in range(1, 4)]
+    case("pack", held, pack, [held])
+    case(
+        "pack, chunks and deleted records",
+        large,
+        pack,
+        [thinned],
+        deleted=[0, 3, len(large) - 1],
+        chunk_bytes=4096,
+    )
+    case("pack an empty store", held, pack, [()], deleted=range(8))
+    case("pack a packed store", held, pack, [held], packed=True)
+    case("append, pack, append", held, append_between, appended)
+    case("unpack", held, unpack, [held], packed=True)
+    return made
+
+
 def training() -> list[Scenario]:
     sizes = [len(sample) for sample in SAMPLES]
     plain = (State(RECORDS[:3]), State(RECORDS[:3], True))
@@ -751,6 +828,135 @@ def converting() -> list[Scenario]:
             states(old, new),
             others={"in.npy": tail.getvalue()},
             **fixed,
+        ),
+    ]
+
+
+#: Items of 4 bytes, which shrink when they are shuffled, in records that end in a part of one.
+NUMBERS = tuple(
+    np.arange(start, start + 30, dtype="<u4").tobytes() + b"end"[: start % 4] for start in range(24)
+)
+#: More than version 3 takes, and next to nothing once it is compressed.
+OVER_1_MIB = bytes((1 << 20) + 1)
+
+
+def widening(factor: int) -> list[Scenario]:
+    """Stores that become version 4, or are, and records that are stored shuffled."""
+    old, new = RECORDS[:4], NUMBERS[: 4 * factor]
+    more = NUMBERS[4 * factor : 6 * factor]
+    wide = (OVER_1_MIB, *NUMBERS[:6])
+
+    @contextmanager
+    def upgrading(root: Path, codec: str = "zstd_shuffle") -> Iterator[Zrecord]:
+        with Zrecord(root / STORE, codec, threads=1, upgrade=True) as store:
+            yield store
+
+    def append_numbers(store: Zrecord, records: Sequence[bytes]) -> None:
+        sizes = np.array([len(record) for record in records], np.int64)
+        store.append_var(b"".join(records), np.cumsum(sizes) - sizes, sizes, item_size=4)
+
+    def hold_wide(root: Path) -> None:
+        with opened(root) as store:
+            append(store, wide[:1])
+        with opened(root, "zstd_shuffle") as store:
+            append_numbers(store, wide[1:])
+
+    def prepare_dictionary(root: Path) -> None:
+        with opened(root, "zstd_shuffle_dict") as store:
+            store.train_dict(b"".join(NUMBERS * 40), [len(n) for n in NUMBERS * 40], 1024, item_size=4)
+            append(store, old, "zstd")
+
+    def upgrade(root: Path, reached: Report) -> None:
+        with upgrading(root) as store:
+            append_numbers(store, new)
+            reached(1)
+            append_numbers(store, more)
+            reached(2)
+        reached(2, durable=True)
+
+    def upgrade_with_dictionary(root: Path, reached: Report) -> None:
+        with upgrading(root, "zstd_shuffle_dict") as store:
+            append_numbers(store, new)
+            reached(1)
+        reached(1, durable=True)
+
+    def upgrade_later(root: Path, reached: Report) -> None:
+        with upgrading(root, "zstd") as store:
+            append(store, RECORDS[4:7])
+            reached(1)
+            append(store, (OVER_1_MIB, RECORDS[7]))
+            reached(2)
+            store.sync()
+            reached(2, durable=True)
+
+    def give_up_once(root: Path, reached: Report) -> None:
+        with upgrading(root) as store:
+            try:
+                with store.appending() as parts:
+                    parts.add(new[0], 1, len(new[0]), item_size=4)
+                    raise InterruptedError
+            except InterruptedError:
+                pass
+            append_numbers(store, new)
+            reached(1)
+        reached(1, durable=True)
+
+    def append_wide(root: Path, reached: Report) -> None:
+        with opened(root, "zstd_shuffle") as store:
+            append_numbers(store, more)
+            reached(1)
+        reached(1, durable=True)
+
+    def delete(root: Path, reached: Report) -> None:
+        with opened(root) as store:
+            store.delete([0, 3])
+            reached(1, durable=True)
+
+    def compact(root: Path, reached: Report) -> None:
+        with opened(root) as store:
+            store.compact()
+            reached(1, durable=True)
+
+    def hold_gaps(root: Path) -> None:
+        hold_wide(root)
+        with opened(root) as store:
+            store.delete([0, 3])
+
+    def hold_narrow(root: Path) -> None:
+        write_dataset(root / STORE, numbers[:3], "raw", threads=1, progress=False)
+
+    def write_over(root: Path, reached: Report) -> None:
+        write_dataset(root / STORE, numbers, "zstd_shuffle", threads=1, progress=False, overwrite=True)
+        reached(1, durable=True)
+
+    numbers = np.arange(12 * 40, dtype=np.uint16).reshape(12, 40)
+    gaps = swap_delete(list(wide), [0, 3])
+    return [
+        Scenario("upgrade, shuffled", hold(old), upgrade, states(old, old + new, old + new + more)),
+        Scenario(
+            "upgrade, shuffled with the dictionary",
+            prepare_dictionary,
+            upgrade_with_dictionary,
+            states(old, old + new, has_dictionary=True),
+        ),
+        Scenario(
+            "upgrade by a large record, sync",
+            hold(old),
+            upgrade_later,
+            states(old, RECORDS[:7], (*RECORDS[:7], OVER_1_MIB, RECORDS[7])),
+        ),
+        Scenario("upgrade after one given up", hold(old), give_up_once, states(old, old + new)),
+        Scenario("become version 4 unasked", hold(()), append_wide, states((), more)),
+        Scenario("version 4: append", hold_wide, append_wide, states(wide, wide + more)),
+        Scenario("version 4: delete", hold_wide, delete, states(wide, gaps)),
+        Scenario("version 4: compact", hold_gaps, compact, states(gaps, gaps), block_bytes=120),
+        Scenario(
+            "version 4: write_dataset, overwrite",
+            hold_narrow,
+            write_over,
+            states(as_records(numbers[:3]), as_records(numbers)),
+            kind="fixed",
+            finish=replace_again,
         ),
     ]
 

@@ -188,6 +188,27 @@ def test_a_delete_without_a_journal_is_found(tmp_path: Path) -> None:
     assert cut_everywhere(replace(several, act=act), tmp_path).faults
 
 
+def test_a_version_behind_the_length_is_found(tmp_path: Path) -> None:
+    upgrade = next(scenario for scenario in scenarios("ci") if scenario.name == "upgrade, shuffled")
+
+    write_at = files.write_at
+    late: list[tuple[int, bytes, int]] = []
+
+    def write(descriptor: int, data: files.Bytes, offset: int) -> None:
+        if offset == 4 and len(data) == 2:
+            late.append((descriptor, bytes(data), offset))
+            return
+        write_at(descriptor, data, offset)
+        while late and offset == 12:
+            write_at(*late.pop())
+
+    def act(root: Path, reached: Report) -> None:
+        files.write_at = write
+        upgrade.act(root, reached)
+
+    assert any("codec 3" in fault for fault in cut_everywhere(replace(upgrade, act=act), tmp_path).faults)
+
+
 def test_what_is_left_behind_is_found(tmp_path: Path) -> None:
     def act(root: Path, reached: Report) -> None:
         with opened(root, "raw") as store:

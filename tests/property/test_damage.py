@@ -35,13 +35,17 @@ def samples() -> tuple[list[bytes], bytes]:
     return records[:N], oracle.train(records, 1024)
 
 
-def make_forge(kind: str) -> oracle.Forge:
-    """Return a right store, all codecs and two chunks in it; `kind` is 'fixed' or 'ragged'."""
+versions = pytest.mark.parametrize("version", [oracle.VERSION, oracle.WIDE])
+
+
+def make_forge(kind: str, version: int = oracle.VERSION) -> oracle.Forge:
+    """Return a right store, all of its version's codecs and two chunks in it; `kind` is 'fixed' or 'ragged'."""
     records, dictionary = samples()
-    forge = oracle.Forge(dictionary=dictionary)
+    forge = oracle.Forge(version=version, dictionary=dictionary)
+    n_codecs = oracle.LIMITS[version].codec + 1
     for index, record in enumerate(records):
         part = record if kind == "fixed" else record[: 4 * index]
-        forge.add(part, index % 3, keep=True, new_chunk=index == 5)
+        forge.add(part, index % n_codecs, item_size=2 + index, keep=True, new_chunk=index == 5)
     forge.describe(
         "<i2" if kind == "fixed" else "<i4", [ITEM // 2] if kind == "fixed" else [], ragged=kind != "fixed"
     )
@@ -144,31 +148,34 @@ def write_damaged(forge: oracle.Forge, folder: str, name: str, damage: Any) -> P
     return path
 
 
+@versions
 @pytest.mark.parametrize("kind", ["fixed", "ragged"])
-def test_undamaged_store_is_read_whole(kind: str, tmp_path: Path) -> None:
-    forge = make_forge(kind)
+def test_undamaged_store_is_read_whole(kind: str, version: int, tmp_path: Path) -> None:
+    forge = make_forge(kind, version)
     path = forge.write(tmp_path / "store.zr", meta_bytes=None)
     verdicts = slow_verdicts(path)
     assert len(verdicts) == N
     assert all(verdict.error is None for verdict in verdicts)
-    assert set(oracle.OracleStore(path).codecs()) == {0, 1, 2}
+    assert set(oracle.OracleStore(path).codecs()) == set(range(oracle.LIMITS[version].codec + 1))
     check_store(path)
 
 
+@versions
 @pytest.mark.parametrize("name", ["meta.zr", "0.zr", "1.zr", "dict.zr"])
 @given(damage=damages())
 @example(damage=lambda content: b"")
 @example(damage=lambda content: bytes(len(content)))
 @example(damage=lambda content: b"\xff" * len(content))
-def test_damaged_file(name: str, damage: Any) -> None:
+def test_damaged_file(name: str, version: int, damage: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        check_store(write_damaged(make_forge("ragged"), folder, name, damage))
+        check_store(write_damaged(make_forge("ragged", version), folder, name, damage))
 
 
 @pytest.mark.slow
+@versions
 @pytest.mark.parametrize("name", ["meta.zr", "0.zr", "1.zr", "dict.zr"])
-def test_every_flipped_bit(name: str, tmp_path: Path) -> None:
-    path = make_forge("ragged").write(tmp_path / "store.zr", meta_bytes=None)
+def test_every_flipped_bit(name: str, version: int, tmp_path: Path) -> None:
+    path = make_forge("ragged", version).write(tmp_path / "store.zr", meta_bytes=None)
     content = (path / name).read_bytes()
     assert len(content) > 50
     for bit in range(8 * len(content)):
@@ -185,13 +192,17 @@ near_limits = st.sampled_from(
 field_values = st.one_of(near_limits, st.integers(0, 255), st.integers((1 << 32) - 300, (1 << 32) - 1))
 
 
+@versions
 @given(changes=st.lists(st.tuples(st.integers(0, N - 1), entry_fields, field_values), min_size=1, max_size=4))
 @example(changes=[(0, "offset", (1 << 32) - 1)])
 @example(changes=[(0, "offset", (1 << 32) - 60), (0, "phys_length", 60), (0, "logic_length", 60)])
 @example(changes=[(1, "logic_length", (1 << 32) - 1)])
 @example(changes=[(1, "phys_length", 0), (1, "logic_length", 0)])
-def test_forged_entries(changes: list[tuple[int, str, int]]) -> None:
-    forge = make_forge("fixed")
+@example(changes=[(3, "reserved", 255)])
+@example(changes=[(4, "logic_length", 61), (3, "reserved", 1)])
+@example(changes=[(0, "codec", 3), (5, "codec", 5)])
+def test_forged_entries(version: int, changes: list[tuple[int, str, int]]) -> None:
+    forge = make_forge("fixed", version)
     for index, name, value in changes:
         width = {"chunk_id": 16, "codec": 8, "reserved": 8}.get(name, 32)
         forge.entries[index][name] = value % (1 << width)
@@ -271,12 +282,14 @@ def test_forged_header(length: int, tail_chunk: int, tail_offset: int, version: 
 @example(frame=oracle.compress(b"ab", oracle.ZSTD) + b"\0", logic_length=2)
 @example(frame=oracle.compress(bytes(1 << 20), oracle.ZSTD), logic_length=1 << 20)
 @example(frame=oracle.compress(bytes((1 << 20) + 1), oracle.ZSTD), logic_length=(1 << 20) + 1)
-def test_forged_frame(frame: bytes, logic_length: int) -> None:
-    forge = oracle.Forge()
+@pytest.mark.parametrize(("version", "codec"), [(3, oracle.ZSTD), (4, oracle.ZSTD), (4, oracle.ZSTD_SHUFFLE)])
+def test_forged_frame(version: int, codec: int, frame: bytes, logic_length: int) -> None:
+    forge = oracle.Forge(version=version)
     forge.add(b"before")
     forge.add(frame)
     forge.add(b"behind")
-    forge.entries[1] |= {"codec": oracle.ZSTD, "logic_length": logic_length}
+    item_size = 3 if codec == oracle.ZSTD_SHUFFLE else 0
+    forge.entries[1] |= {"codec": codec, "logic_length": logic_length, "reserved": item_size}
     with tempfile.TemporaryDirectory() as folder:
         check_store(forge.write(Path(folder) / "store.zr", meta_bytes=None))
 

@@ -12,6 +12,13 @@ import numpy as np
 from loaderx import Zrecord
 from tests.oracle import OracleStore
 
+#: One byte more than a record of version 3 may have, and
+OVER = (1 << 20) + 1
+#: a record of so many, which is next to nothing once it is compressed.
+LARGE = bytes(range(256)) * 4096 + b"\xff"
+#: Items of 4 bytes that shrink when their bytes are shuffled.
+ITEMS = np.arange(2000, dtype="<u4").tobytes()
+
 
 class SmallChunks(Zrecord):
     """A store whose chunks end early."""
@@ -47,6 +54,18 @@ def contents(path: Path) -> list[bytes]:
 
 def start_of(path: Path, index: int) -> int:
     return int(OracleStore(path).table["offset"][index])
+
+
+def version_of(path: Path) -> int:
+    """Return the version in the file."""
+    with (path / "meta.zr").open("rb") as file:
+        return int.from_bytes(file.read(6)[4:], "little")
+
+
+def start_of_meta(path: Path) -> bytes:
+    """Return the header."""
+    with (path / "meta.zr").open("rb") as file:
+        return file.read(16)
 
 
 def flip(path: Path, name: str, offset: int, bits: int = 0x10) -> None:

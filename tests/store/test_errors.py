@@ -16,7 +16,7 @@ import pytest
 
 import loaderx
 from loaderx import errors
-from tests.oracle import META_BYTES, RAW, ZSTD, ZSTD_DICT, Forge, train
+from tests.oracle import META_BYTES, RAW, WIDE, ZSTD, ZSTD_DICT, Forge, train
 from tests.store.children import in_child
 from tests.store.refusals import refusing
 
@@ -66,6 +66,14 @@ def header(**fields: Any) -> Callable[[Forge], None]:
             setattr(forge, name, value)
 
     return change
+
+
+def wide(change: Callable[[Forge], None]) -> Callable[[Forge], None]:
+    def both(forge: Forge) -> None:
+        forge.version = WIDE
+        change(forge)
+
+    return both
 
 
 def schema(**keys: Any) -> Callable[[Path], Any]:
@@ -191,11 +199,13 @@ ROWS = [
     Row("foreign meta.zr", lambda p: loaderx.Zrecord(forged(p, header(magic=b"PK\3\4"))), errors.NotAStoreError, -8,
         ("PK",)),
     Row("unknown version", lambda p: loaderx.Zrecord(forged(p, header(version=9))), errors.FormatVersionError, -8,
-        ("version 9", "version 3"), {"version": 9}),
+        ("version 9", "versions 3 and 4"), {"version": 9}),
     Row("impossible length", lambda p: loaderx.Zrecord(forged(p, header(length=(1 << 24) + 1))),
-        errors.CorruptRecordError, -7, ("16777217",)),
+        errors.CorruptRecordError, -7, ("16777217", "version 3")),
     Row("impossible tail", lambda p: loaderx.Zrecord(forged(p, header(tail_chunk=4096))), errors.CorruptRecordError, -7,
-        ("4097 chunks",)),
+        ("4097 chunks", "version 3")),
+    Row("table cut off, of version 4", lambda p: loaderx.Zrecord(forged(p, header(version=4, length=(1 << 24) + 1))),
+        errors.CorruptRecordError, -7, ("cut off", "16777217")),
     Row("missing chunk", lambda p: loaderx.Zrecord(forged(p, header(tail_chunk=1))), errors.CorruptRecordError, -7,
         ("1.zr is missing",), {"chunk": 1}),
     Row("short chunk", lambda p: read_all(cut(forged(p), "0.zr", 10)), errors.CorruptRecordError, -7,
@@ -204,6 +214,10 @@ ROWS = [
         ("record 1", "names chunk 7"), {"record": 1, "chunk": 7}),
     Row("entry of an unknown codec", lambda p: read_all(forged(p, entry(2, codec=3))), errors.CorruptRecordError, -7,
         ("record 2", "codec 3"), {"record": 2}),
+    Row("entry of an unknown codec, in version 4", lambda p: read_all(forged(p, wide(entry(2, codec=5)))),
+        errors.CorruptRecordError, -7, ("record 2", "codec 5"), {"record": 2}),
+    Row("entry of items of a byte", lambda p: read_all(forged(p, wide(entry(2, codec=3, reserved=1)))),
+        errors.CorruptRecordError, -7, ("record 2", "item"), {"record": 2}),
     Row("raw entry of two lengths", lambda p: read_all(forged(p, entry(1, logic_length=399), codec=RAW)),
         errors.CorruptRecordError, -7, ("400 stored bytes", "399"), {"record": 1, "byte_offset": 400}),
     Row("entry that expands beyond reason", lambda p: read_all(forged(p, entry(1, phys_length=0, logic_length=1 << 17))),
@@ -248,7 +262,7 @@ ROWS = [
     Row("pad: more than memory", lambda p: loaderx.pad([1], [0, 1], 1 << 61), errors.OptionError, None, ("memory",)),
     Row("schema: negative shape", schema(shape=[-1]), errors.SchemaError, None, ("[-1]",)),
     Row("schema: shape of fractions", schema(shape=[2.5]), errors.SchemaError, None, ("[2.5]",)),
-    Row("schema: shape that overflows", schema(shape=[1 << 30, 1 << 30]), errors.SchemaError, None, ("1048576",)),
+    Row("schema: shape that overflows", schema(shape=[1 << 30, 1 << 30]), errors.SchemaError, None, ("4294967295",)),
     Row("schema: shape that overflows to nothing", schema(shape=[0, 1 << 62]), errors.SchemaError, None, ("4611686018427387904",)),
     Row("schema: shape of many axes", schema(shape=[1] * 65), errors.SchemaError, None, ("65 axes",)),
     Row("schema: unknown codec", schema(codec="lz4"), errors.SchemaError, None, ("'lz4'",)),
@@ -262,15 +276,25 @@ ROWS = [
     Row("ragged record of half a row", lambda p: (forged(p, lambda forge: forge.describe("<f8", [3], ragged=True)),
         loaderx.RaggedDataset(p)[1]), errors.CorruptRecordError, -7, ("record 1", "400", "24"), {"record": 1}),
     Row("record over the limit", with_store(lambda z: z.append(bytes((1 << 20) + 1), 1, (1 << 20) + 1)),
-        errors.RecordTooLargeError, -4, ("1048577", "1048576"), {"record_bytes": (1 << 20) + 1, "limit_bytes": 1 << 20}),
+        errors.RecordTooLargeError, -4, ("1048577", "1048576", "upgrade=True"),
+        {"record_bytes": (1 << 20) + 1, "limit_bytes": 1 << 20}),
     Row("one record over the limit", with_store(lambda z: z.append_var(bytes(2 << 20), [0, 5], [9, (1 << 20) + 1])),
         errors.RecordTooLargeError, -4, ("position 1",), {"position": 1}),
-    Row("array of records over the limit", lambda p: loaderx.write_dataset(p, np.zeros((2, (1 << 17) + 1))),
-        errors.RecordTooLargeError, -4, ("1048584",)),
-    Row("ragged array over the limit", lambda p: loaderx.write_ragged(p, [np.zeros(1), np.zeros((1 << 17) + 1)]),
-        errors.RecordTooLargeError, -4, ("array 1",), {"position": 1}),
-    Row("full store", lambda p: nearly_full(p).append(RECORD, 2, 200), errors.StoreFullError, -5, ("16777216",),
-        {"length": (1 << 24) - 1, "requested": 2, "limit": 1 << 24}),
+    Row("array of records over every limit", lambda p: loaderx.write_dataset(p, np.broadcast_to(0.0, (2, 1 << 29))),
+        errors.RecordTooLargeError, -4, ("4294967296", "4294967295"), {"limit_bytes": (1 << 32) - 1}),
+    Row("ragged array over every limit",
+        lambda p: loaderx.write_ragged(p, [np.zeros(1), np.broadcast_to(0.0, 1 << 29)]),
+        errors.RecordTooLargeError, -4, ("array 1",), {"position": 1, "limit_bytes": (1 << 32) - 1}),
+    Row("ragged array over the limit of a store that holds others",
+        lambda p: (loaderx.write_ragged(p, [np.zeros(1)]), loaderx.write_ragged(p, [np.zeros((1 << 17) + 1)])),
+        errors.RecordTooLargeError, -4, ("1048584", "upgrade=True"), {"limit_bytes": 1 << 20}),
+    Row("shuffled into a store that holds others",
+        with_store(lambda z: z.append(RECORD, 1, 400, "zstd_shuffle", item_size=4)), errors.OptionError, None,
+        ("'zstd_shuffle'", "version 4", "upgrade=True"), {"option": "codec", "value": "zstd_shuffle"}),
+    Row("shuffled, nobody knows what", with_store(lambda z: z.append(RECORD, 1, 400, "zstd_shuffle")),
+        errors.OptionError, None, ("item_size",), {"option": "item_size"}),
+    Row("full store", lambda p: nearly_full(p).append(RECORD, 2, 200), errors.StoreFullError, -5,
+        ("16777216", "upgrade=True"), {"length": (1 << 24) - 1, "requested": 2, "limit": 1 << 24}),
     Row("index beyond the end", with_store(lambda z: z.gather([0, 3], BUFFER, 400)), errors.RecordIndexError, -3,
         ("index 3", "position 1", "3 records"), {"index": 3, "position": 1, "length": 3}),
     Row("index before the beginning", with_store(lambda z: z.lengths([-4])), errors.RecordIndexError, -3, ("index -4",),

@@ -1,0 +1,66 @@
+"""What ``pack`` and ``unpack`` have in common: stores one after the other, and a line for each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from loaderx import LoaderxError
+from loaderx.commands.paths import parse_path, stores_inside_named
+from loaderx.commands.program import DONE, FAILED, CommandError, complain, describe_os_error
+from loaderx.commands.sizes import count, format_bytes
+from loaderx.commands.waiting import add_timeout, patiently
+from loaderx.store.pack import SizeChange
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of either."""
+    parser.add_argument("paths", metavar="PATH", nargs="+", type=parse_path, help="a store")
+    add_timeout(parser)
+    parser.add_argument("--quiet", action="store_true", help="no lines on stdout; --json still prints")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each store, on a line")
+
+
+def run(name: str, change: Callable[..., SizeChange], options: argparse.Namespace) -> int:
+    """Change the sizes of each store's files, and print what was changed.
+
+    Parameters
+    ----------
+    name : {"pack", "unpack"}
+        The command's.
+    change : callable
+        `loaderx.pack` or `loaderx.unpack`.
+    options : argparse.Namespace
+    """
+    return max(_run_one(f"loaderx {name}", path, change, options) for path in options.paths)
+
+
+def _run_one(prefix: str, path: Path, change: Callable[..., SizeChange], options: argparse.Namespace) -> int:
+    try:
+        with stores_inside_named(path):
+            done = patiently(prefix, options.timeout, lambda timeout_s: change(path, timeout_s=timeout_s))
+    except (CommandError, LoaderxError) as error:
+        complain(prefix, str(error))
+        return FAILED
+    except OSError as error:
+        complain(prefix, describe_os_error(error))
+        return FAILED
+    if options.json:
+        print(json.dumps(done.as_dict() | {"path": str(path)}), flush=True)
+    elif not options.quiet:
+        print(_line(path, done), flush=True)
+    return DONE
+
+
+def _line(path: Path, done: SizeChange) -> str:
+    sizes = f"{format_bytes(done.bytes_before)} -> {format_bytes(done.bytes_after)}"
+    disk = f"{format_bytes(done.allocated_before)} -> {format_bytes(done.allocated_after)} on disk"
+    parts = [f"{sizes} ({disk})" if done.changed else f"{format_bytes(done.bytes_after)}, nothing to do"]
+    if done.resized:
+        parts.append(f"{count(len(done.resized), 'file')} resized")
+    if done.removed:
+        parts.append(f"{count(len(done.removed), 'leftover')} removed")
+    parts += [f"{name} kept" for name in done.set_aside]
+    return f"{path}: {', '.join(parts)}"
