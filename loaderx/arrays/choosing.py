@@ -42,10 +42,11 @@ _PLACES = 4
 # What `write_ragged` reads at a time unless told otherwise.
 _HEAD_BYTES = 64 << 20
 
-# A dictionary is tried where records are small and there are some to learn from beside those it is tried on.
+# A dictionary is tried where records are small and there are some to learn from beside those it is tried on. However
+# small it is to be, the one that is written learns from so many bytes too: zstd makes none of a few records.
 _SMALL_BYTES = 4096
 _LEAST_RECORDS = 256
-_LEARNT_BYTES = 384 << 10
+LEARNT_BYTES: Final = 384 << 10
 
 # How many percent compressing, or a dictionary, has to save to be chosen; and shuffling.
 _LEAST_GAIN = 10
@@ -189,7 +190,7 @@ def choose(samples: Samples, level: int | None, dict_size: int | None) -> CodecC
     learns = len(taken) >= _LEAST_RECORDS and sum(sizes) <= _SMALL_BYTES * len(taken)
     learnt: list[memoryview] = []
     if learns:
-        taken = taken[:: -(-sum(sizes) // (2 * _LEARNT_BYTES))]
+        taken = taken[:: -(-sum(sizes) // (2 * LEARNT_BYTES))]
         taken, learnt = taken[::2], taken[1::2]
     trials = _try_all(samples, taken, learnt, level, dict_size)
     ahead = [trials[0]]

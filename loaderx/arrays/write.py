@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from loaderx.arrays.choosing import (
     DEFAULT_CODEC,
+    LEARNT_BYTES,
     SAMPLED_FOR_EACH_BYTE,
     check_dict_size,
     choose,
@@ -302,7 +303,7 @@ class _Writer:
 
     def _train(self, store: Zrecord, samples: Samples) -> None:
         size = dictionary_bytes(samples.total_bytes(), self._dict_size)
-        chosen = samples.take(size * SAMPLED_FOR_EACH_BYTE)
+        chosen = samples.take(max(size * SAMPLED_FOR_EACH_BYTE, LEARNT_BYTES))
         store.train_dict(
             b"".join(chosen),
             [sample.nbytes for sample in chosen],

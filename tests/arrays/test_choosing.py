@@ -259,6 +259,15 @@ def test_dictionary_has_at_most_the_size_asked_for(store_path: Path) -> None:
     assert 0 < (store_path / "dict.zr").stat().st_size <= 1500
 
 
+@pytest.mark.parametrize("codec", ["auto", "zstd_dict"])
+def test_a_small_dictionary_learns_from_more_than_a_few_records(codec: Any, store_path: Path) -> None:
+    rows = (
+        np.arange(513 * 1000, dtype="i4").reshape(513, 1000) % 100
+    )  # a hundred times 256 bytes are six of them
+    write_dataset(store_path, rows, codec, dict_size=256, progress=False)
+    assert np.array_equal(Dataset(store_path)[:], rows)
+
+
 def test_wrong_arguments(store_path: Path) -> None:
     with pytest.raises(loaderx.OptionError, match=r"codec is 'best': choose one of raw, .*auto"):
         write_dataset(store_path, WAVES, "best")  # type: ignore[arg-type]
