@@ -38,6 +38,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "snapshot": ("zstd",),
     "threads": ("openmp",),
     "checksum": ("openmp",),
+    "shuffle": (),
     "gather": ("zstd", "openmp"),
     "compress": ("zstd", "openmp"),
 }

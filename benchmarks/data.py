@@ -1,4 +1,4 @@
-"""The data of the store's benchmark: records that zstd can barely compress, the same ones for the same seed."""
+"""The data of the benchmarks, the same for the same seed: bytes that zstd can barely compress, waves, and tokens."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ PIECE_BYTES = 12
 NUM_SHARED_PIECES = 340
 SHARED_FRACTION = 0.305
 RECORDS_A_BLOCK = 1000
+NUM_TOKENS = 50_257
+TOKEN_EXPONENT = 1.27
 
 
 def make_records(num_records: int, shape: tuple[int, ...], seed: int = 0) -> NDArray[np.uint8]:
@@ -46,3 +48,46 @@ def make_records(num_records: int, shape: tuple[int, ...], seed: int = 0) -> NDA
         pieces[from_shared] = shared[rng.integers(0, NUM_SHARED_PIECES, int(from_shared.sum()))]
         block[:, : pieces_a_record * PIECE_BYTES] = pieces.reshape(len(block), -1)
     return records.reshape(num_records, *shape)
+
+
+def make_waves(num_records: int, num_items: int, seed: int = 0) -> NDArray[np.float32]:
+    """Return slow sines with a little noise, another one in each record.
+
+    Parameters
+    ----------
+    num_records, num_items : int
+    seed : int
+
+    Returns
+    -------
+    ndarray of float32, shape (num_records, num_items)
+    """
+    rng = np.random.default_rng(seed)
+    waves: NDArray[np.float32] = np.empty((num_records, num_items), np.float32)
+    steps = np.arange(num_items)
+    for record in waves:
+        height, speed, phase = rng.uniform(0.5, 1), rng.uniform(0.0005, 0.002), rng.uniform(0, 2 * np.pi)
+        record[:] = height * np.sin(steps * speed + phase) + rng.normal(0, 1e-4, num_items)
+    return waves
+
+
+def make_tokens(num_records: int, num_items: int, seed: int = 0) -> NDArray[np.int32]:
+    """Return ids of tokens by Zipf's law, the most frequent one 0.
+
+    Parameters
+    ----------
+    num_records, num_items : int
+    seed : int
+
+    Returns
+    -------
+    ndarray of int32, shape (num_records, num_items)
+    """
+    rng = np.random.default_rng(seed)
+    weights = np.cumsum(np.arange(1, NUM_TOKENS + 1) ** -TOKEN_EXPONENT)
+    tokens: NDArray[np.int32] = np.empty((num_records, num_items), np.int32)
+    for record in tokens:
+        # the last weight itself is drawn by rounding at most: then it would be an id too many
+        drawn = np.searchsorted(weights, rng.random(num_items) * weights[-1], side="right")
+        record[:] = np.minimum(drawn, NUM_TOKENS - 1)
+    return tokens

@@ -1,4 +1,4 @@
-"""A slow reader and writer of version-3 stores: what the library is compared with.
+"""A slow reader and writer of stores: what the library is compared with.
 
 Written from the description of the format alone, in NumPy and python-zstandard. It never imports loaderx, so a
 mistake there cannot hide here. `OracleStore` reads a directory; `Forge` writes one byte by byte, right or wrong.
@@ -25,6 +25,7 @@ import zstandard
 
 MAGIC = b"ZREC"
 VERSION = 3
+WIDE = 4
 MAX_RECORDS = 1 << 24
 MAX_RECORD_BYTES = 1 << 20
 MAX_CHUNKS = 4096
@@ -33,7 +34,13 @@ HEADER_BYTES = 16
 ENTRY_BYTES = 16
 META_BYTES = HEADER_BYTES + MAX_RECORDS * ENTRY_BYTES
 
-RAW, ZSTD, ZSTD_DICT = 0, 1, 2
+RAW, ZSTD, ZSTD_DICT, ZSTD_SHUFFLE, ZSTD_SHUFFLE_DICT = range(5)
+SHUFFLED = (ZSTD_SHUFFLE, ZSTD_SHUFFLE_DICT)
+WITH_DICTIONARY = (ZSTD_DICT, ZSTD_SHUFFLE_DICT)
+#: The highest codec tag that a version has.
+MAX_CODEC = {VERSION: ZSTD_DICT, WIDE: ZSTD_SHUFFLE_DICT}
+MIN_ITEM_SIZE, MAX_ITEM_SIZE = 2, 255
+SHUFFLE_BLOCK = 32768
 CODEC_NAMES = {"raw": RAW, "zstd": ZSTD, "zstd_dict": ZSTD_DICT}
 
 HEADER = np.dtype(
@@ -71,7 +78,7 @@ class ForeignFault(OracleFault):
 
 
 class VersionFault(OracleFault):
-    """The header names a version other than 3."""
+    """The header names a version that is not known, or not wanted."""
 
     code = -8
 
@@ -188,16 +195,39 @@ def _decompress(frame: bytes, logic_length: int, dictionary: zstandard.ZstdCompr
     return record
 
 
+def _turn(data: bytes, item_size: int, *, undo: bool) -> bytes:
+    whole = len(data) - len(data) % item_size
+    step = SHUFFLE_BLOCK - SHUFFLE_BLOCK % item_size
+    parts: list[bytes] = []
+    for start in range(0, whole, step):
+        block = np.frombuffer(data[start : min(start + step, whole)], dtype=np.uint8)
+        rows = block.reshape(item_size, -1) if undo else block.reshape(-1, item_size)
+        parts.append(rows.T.tobytes())
+    return b"".join(parts) + data[whole:]
+
+
+def shuffle(record: bytes, item_size: int) -> bytes:
+    """Return a record with its blocks byte-shuffled: byte 0 of every item, then byte 1 of every item, and so on."""
+    return _turn(record, item_size, undo=False)
+
+
+def unshuffle(shuffled: bytes, item_size: int) -> bytes:
+    """Return a record as it was before `shuffle`."""
+    return _turn(shuffled, item_size, undo=True)
+
+
 class OracleStore:
-    """A version-3 store, read record by record.
+    """A store, read record by record.
 
     Parameters
     ----------
     path
         The store's directory. The header is checked here; entries and bytes when a record is read.
+    newest
+        The newest version to read. Of version 4 only the codecs are: its limits are those of version 3 here.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, newest: int = VERSION) -> None:
         self.path = Path(path)
         meta_path = self.path / "meta.zr"
         if not meta_path.is_file():
@@ -212,7 +242,7 @@ class OracleStore:
             self.tail_chunk = int(header["tail_chunk"])
             self.tail_offset = int(header["tail_offset"])
             self.length = int(header["length"])
-            if self.version != VERSION:
+            if not VERSION <= self.version <= newest:
                 raise VersionFault(f"version {self.version}")
             if self.length > MAX_RECORDS:
                 raise TableFault(f"length {self.length} is over the limit of {MAX_RECORDS}")
@@ -251,8 +281,10 @@ class OracleStore:
         entry = self.table[index]
         offset, phys, logic = int(entry["offset"]), int(entry["phys_length"]), int(entry["logic_length"])
         codec, chunk_id = int(entry["codec"]), int(entry["chunk_id"])
-        if codec not in (RAW, ZSTD, ZSTD_DICT):
+        if codec > MAX_CODEC[self.version]:
             raise RecordFault(f"record {index}: codec {codec}")
+        if codec in SHUFFLED and entry["reserved"] < MIN_ITEM_SIZE:
+            raise RecordFault(f"record {index}: items of {entry['reserved']} bytes")
         if logic > MAX_RECORD_BYTES:
             raise RecordFault(f"record {index}: {logic} bytes is over the limit")
         if codec == RAW and phys != logic:
@@ -275,9 +307,10 @@ class OracleStore:
         codec, logic = int(entry["codec"]), int(entry["logic_length"])
         if codec == RAW:
             return stored
-        if codec == ZSTD_DICT and self.dictionary is None:
+        if codec in WITH_DICTIONARY and self.dictionary is None:
             raise MissingDictionaryFault(f"record {index}: no dict.zr in {self.path}")
-        return _decompress(stored, logic, self.dictionary if codec == ZSTD_DICT else None)
+        content = _decompress(stored, logic, self.dictionary if codec in WITH_DICTIONARY else None)
+        return unshuffle(content, int(entry["reserved"])) if codec in SHUFFLED else content
 
     def records(self, indices: Iterable[int] | None = None) -> list[bytes]:
         """Return records in the order of `indices` (all by default); the first that cannot be read raises."""
@@ -304,7 +337,7 @@ class OracleStore:
         for index in range(self.length):
             entry = self.table[index]
             start, phys, chunk = int(entry["offset"]), int(entry["phys_length"]), int(entry["chunk_id"])
-            if entry["reserved"] != 0:
+            if entry["reserved"] != 0 and entry["codec"] not in SHUFFLED:
                 found.append(f"record {index}: reserved byte {entry['reserved']}")
             if start + phys >= CHUNK_LIMIT:
                 found.append(f"record {index}: reaches the end of the chunk's range")
@@ -319,10 +352,10 @@ class OracleStore:
             except OracleFault as fault:
                 found.append(f"record {index}: {fault}")
                 continue
-            if entry["codec"] in (ZSTD, ZSTD_DICT):
+            if entry["codec"] != RAW:
                 dict_id = zstandard.get_frame_parameters(self.stored(index)).dict_id
                 expected_id = 0
-                if entry["codec"] == ZSTD_DICT and self.dictionary is not None:
+                if entry["codec"] in WITH_DICTIONARY and self.dictionary is not None:
                     expected_id = self.dictionary.dict_id()
                 if dict_id != expected_id:
                     found.append(f"record {index}: frame of dictionary {dict_id}, not {expected_id}")
@@ -481,12 +514,14 @@ def swap_delete(records: list[Any], indices: Iterable[int]) -> list[Any]:
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-def compress(record: bytes, codec: int, dictionary: bytes | None = None) -> bytes:
-    """Return one plain frame with its content size, as a writer of version 3 makes it."""
-    if codec == ZSTD:
+def compress(record: bytes, codec: int, dictionary: bytes | None = None, item_size: int = 0) -> bytes:
+    """Return one plain frame with its content size, as a writer makes it; `item_size` for shuffled codecs."""
+    if codec in SHUFFLED:
+        record = shuffle(record, item_size)
+    if codec not in WITH_DICTIONARY:
         return zstandard.ZstdCompressor(level=3).compress(record)
     if dictionary is None:
-        raise ValueError("codec 2 needs a dictionary")
+        raise ValueError(f"codec {codec} needs a dictionary")
     trained = zstandard.ZstdCompressionDict(dictionary)
     return zstandard.ZstdCompressor(level=19, dict_data=trained).compress(record)
 
@@ -513,16 +548,25 @@ class Forge:
     dictionary: bytes | None = None
     schema: Any = None
 
-    def add(self, record: bytes, codec: int = RAW, *, keep: bool = False, new_chunk: bool = False) -> int:
+    def add(
+        self,
+        record: bytes,
+        codec: int = RAW,
+        *,
+        item_size: int = 0,
+        keep: bool = False,
+        new_chunk: bool = False,
+    ) -> int:
         """Append a record and return its index.
 
-        `keep` stores the frame also where it does not shrink; `new_chunk` starts another chunk file first.
+        `item_size` is for shuffled codecs, which only version 4 has; `keep` stores the frame also where it does not
+        shrink; `new_chunk` starts another chunk file first.
         """
-        stored, tag = record, RAW
+        stored, tag, reserved = record, RAW, 0
         if codec != RAW:
-            frame = compress(record, codec, self.dictionary)
+            frame = compress(record, codec, self.dictionary, item_size)
             if keep or len(frame) < len(record):
-                stored, tag = frame, codec
+                stored, tag, reserved = frame, codec, item_size
         if new_chunk:
             self.tail_chunk += 1
             self.tail_offset = 0
@@ -534,7 +578,7 @@ class Forge:
                 "logic_length": len(record),
                 "chunk_id": self.tail_chunk,
                 "codec": tag,
-                "reserved": 0,
+                "reserved": reserved,
             }
         )
         self.chunks[self.tail_chunk] += stored

@@ -7,8 +7,17 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove
 
 from loaderx._core.checksum cimport checksum_of, copy_checksummed
-from loaderx._core.layout cimport CODEC_RAW, CODEC_ZSTD, CODEC_ZSTD_DICT
+from loaderx._core.layout cimport (
+    CODEC_RAW,
+    CODEC_ZSTD_DICT,
+    CODEC_ZSTD_SHUFFLE,
+    CODEC_ZSTD_SHUFFLE_DICT,
+    MAX_ITEM_SIZE,
+    MIN_ITEM_SIZE,
+)
 from loaderx._core.pool cimport Pool, pool_put, pool_take
+from loaderx._core.scratch cimport KEPT_SCRATCH, Scratch, grow, shrink
+from loaderx._core.shuffle cimport shuffle_record
 from loaderx._core.threads cimport team_size
 from loaderx._core.views cimport Views, release, take
 from loaderx._core.zdict cimport ZDICT_getErrorName, ZDICT_isError, ZDICT_trainFromBuffer
@@ -38,6 +47,14 @@ cdef enum:
     LEAST_SAMPLE_BYTES = 256
 
 
+cdef struct Compressor:
+    # What one thread of a call owns. Compressors are reused from call to call: a zstd context costs more than a record.
+    ZSTD_CCtx* context
+    Scratch shuffled        # a record as zstd gets it, where that is not the record itself
+    bint starved            # whether memory for that ran out,
+    size_t fault            # and what zstd refused: 0, or its error code
+
+
 cdef struct Job:
     const uint8_t* src
     const int64_t* starts
@@ -50,7 +67,8 @@ cdef struct Job:
     uint32_t* sums              # NULL: none are wanted
     int codec
     int level
-    const ZSTD_CDict* dictionary
+    int item_size               # of a shuffled codec
+    const ZSTD_CDict* dictionary    # NULL: of a codec without one
 
 
 cdef class CompressionDictionary:
@@ -75,45 +93,68 @@ cdef class CompressionDictionary:
         ZSTD_freeCDict(self.dictionary)
 
 
-cdef Pool idle_contexts
+cdef Pool idle_compressors
 
 
-cdef void give_back(ZSTD_CCtx** contexts, int n) noexcept:
+cdef void give_back(Compressor** taken, int n) noexcept:
     cdef int i
     for i in range(n):
-        if contexts[i] != NULL and not pool_put(&idle_contexts, contexts[i]):
-            ZSTD_freeCCtx(contexts[i])
-    free(contexts)
+        shrink(&taken[i].shuffled, KEPT_SCRATCH)
+        if not pool_put(&idle_compressors, taken[i]):
+            ZSTD_freeCCtx(taken[i].context)
+            shrink(&taken[i].shuffled, 0)
+            free(taken[i])
+    free(taken)
 
 
-cdef ZSTD_CCtx** take_contexts(int n) except NULL:
-    cdef ZSTD_CCtx** taken = <ZSTD_CCtx**>calloc(n, sizeof(ZSTD_CCtx*))
+cdef Compressor** take_compressors(int n) except NULL:
+    """Return an array of `n` compressors; `give_back` takes it."""
+    cdef Compressor** taken = <Compressor**>calloc(n, sizeof(Compressor*))
     cdef int i
     if taken == NULL:
         raise MemoryError("no memory for compression")
     for i in range(n):
-        taken[i] = <ZSTD_CCtx*>pool_take(&idle_contexts)
+        taken[i] = <Compressor*>pool_take(&idle_compressors)
         if taken[i] == NULL:
-            taken[i] = ZSTD_createCCtx()
+            taken[i] = <Compressor*>calloc(1, sizeof(Compressor))
         if taken[i] == NULL:
             give_back(taken, i)
+            raise MemoryError("no memory for compression")
+        taken[i].starved = False
+        taken[i].fault = 0
+        if taken[i].context == NULL:
+            taken[i].context = ZSTD_createCCtx()
+        if taken[i].context == NULL:
+            give_back(taken, i + 1)
             raise MemoryError("no memory for a zstd context")
     return taken
 
 
-cdef size_t compress_one(const Job* job, ZSTD_CCtx* context, int64_t i) noexcept nogil:
-    """Put record `i` into its slot; 0, or zstd's error code."""
+cdef void compress_one(const Job* job, Compressor* compressor, int64_t i) noexcept nogil:
+    """Put record `i` into its slot, unless something failed before on this compressor."""
     cdef const uint8_t* src = job.src + job.starts[i]
+    cdef const uint8_t* plain = src
     cdef uint8_t* dst = job.out + job.slots[i]
     cdef size_t n_bytes = job.lens[i]
     cdef size_t got = n_bytes
+    if compressor.fault or compressor.starved:
+        return
     if job.codec != CODEC_RAW and n_bytes > 0:
-        if job.codec == CODEC_ZSTD_DICT:
-            got = ZSTD_compress_usingCDict(context, dst, job.slots[i + 1] - job.slots[i], src, n_bytes, job.dictionary)
+        if job.codec >= CODEC_ZSTD_SHUFFLE:
+            if grow(&compressor.shuffled, n_bytes) != 0:
+                compressor.starved = True
+                return
+            plain = compressor.shuffled.base
+            shuffle_record(compressor.shuffled.base, src, n_bytes, job.item_size)
+        if job.dictionary != NULL:
+            got = ZSTD_compress_usingCDict(compressor.context, dst, job.slots[i + 1] - job.slots[i], plain, n_bytes,
+                                           job.dictionary)
         else:
-            got = ZSTD_compressCCtx(context, dst, job.slots[i + 1] - job.slots[i], src, n_bytes, job.level)
+            got = ZSTD_compressCCtx(compressor.context, dst, job.slots[i + 1] - job.slots[i], plain, n_bytes,
+                                    job.level)
         if ZSTD_isError(got):
-            return got
+            compressor.fault = got
+            return
     if got < n_bytes:
         job.phys[i] = <uint32_t>got
         job.codecs[i] = <uint8_t>job.codec
@@ -127,7 +168,6 @@ cdef size_t compress_one(const Job* job, ZSTD_CCtx* context, int64_t i) noexcept
             memcpy(dst, src, n_bytes)
         job.phys[i] = <uint32_t>n_bytes
         job.codecs[i] = CODEC_RAW
-    return 0
 
 
 def compress_bound(lens):
@@ -149,7 +189,7 @@ def compress_bound(lens):
 
 
 def compress(src, starts, lens, out, phys, codecs, int codec, int level, CompressionDictionary dictionary,
-             int threads, sums=None):
+             int threads, sums=None, int item_size=0):
     """Compress records of `src`, each by itself, and lay the results densely into `out`, in order.
 
     Parameters
@@ -165,7 +205,7 @@ def compress(src, starts, lens, out, phys, codecs, int codec, int level, Compres
     codecs : writable buffer of uint8, shape (n,)
         Receives the codec of each: a record that does not shrink is stored raw.
     codec : int
-        0 raw, 1 zstd, 2 zstd with `dictionary`.
+        0 raw, 1 zstd, 2 zstd with `dictionary`; 3 and 4 the same as 1 and 2, of the record byte-shuffled.
     level : int
         zstd's level; ignored with a dictionary, which has its own.
     dictionary : CompressionDictionary or None
@@ -173,6 +213,9 @@ def compress(src, starts, lens, out, phys, codecs, int codec, int level, Compres
         The most threads to use, at least 1.
     sums : writable buffer of uint32, shape (n,), or None
         Receives the checksum of the stored bytes of each.
+    item_size : int
+        Bytes of an item for codecs 3 and 4, 2 to 255, which goes into the `reserved` byte of their table entries; other
+        codecs ignore it.
 
     Returns
     -------
@@ -182,7 +225,7 @@ def compress(src, starts, lens, out, phys, codecs, int codec, int level, Compres
     Raises
     ------
     ValueError
-        A buffer does not fit the others.
+        A buffer does not fit the others, there is no such codec, or none such with this dictionary or item size.
     MemoryError
     RuntimeError
         libzstd failed.
@@ -193,16 +236,20 @@ def compress(src, starts, lens, out, phys, codecs, int codec, int level, Compres
     cdef Py_buffer* out_view
     cdef Py_buffer* sums_view
     cdef int64_t* slots = NULL
-    cdef ZSTD_CCtx** contexts = NULL
-    cdef size_t* faults = NULL
+    cdef Compressor** compressors = NULL
     cdef int64_t n
     cdef int64_t i
     cdef int64_t total = 0
     cdef int64_t share
     cdef int n_threads = 0
     cdef int t
-    if codec == CODEC_ZSTD_DICT and dictionary is None:
-        raise ValueError("codec 2 needs a dictionary")
+    cdef bint with_dictionary = codec == CODEC_ZSTD_DICT or codec == CODEC_ZSTD_SHUFFLE_DICT
+    if codec < CODEC_RAW or codec > CODEC_ZSTD_SHUFFLE_DICT:
+        raise ValueError(f"no codec {codec}")
+    if with_dictionary and dictionary is None:
+        raise ValueError(f"codec {codec} needs a dictionary")
+    if codec >= CODEC_ZSTD_SHUFFLE and not MIN_ITEM_SIZE <= item_size <= MAX_ITEM_SIZE:
+        raise ValueError(f"items have {MIN_ITEM_SIZE} to {MAX_ITEM_SIZE} bytes, not {item_size}")
     views.n = 0
     try:
         src_view = take(&views, src, PyBUF_SIMPLE)
@@ -229,7 +276,8 @@ def compress(src, starts, lens, out, phys, codecs, int codec, int level, Compres
         job.n = n
         job.codec = codec
         job.level = level
-        job.dictionary = dictionary.dictionary if dictionary is not None else NULL
+        job.item_size = item_size
+        job.dictionary = dictionary.dictionary if with_dictionary else NULL
 
         slots = <int64_t*>malloc((n + 1) * sizeof(int64_t))
         if slots == NULL:
@@ -247,24 +295,21 @@ def compress(src, starts, lens, out, phys, codecs, int codec, int level, Compres
         job.slots = slots
 
         n_threads = team_size(threads, total if codec == CODEC_RAW else total * COPIES_PER_BYTE, n)
-        contexts = take_contexts(n_threads)
-        faults = <size_t*>calloc(n_threads, sizeof(size_t))
-        if faults == NULL:
-            raise MemoryError("no memory for compression")
+        compressors = take_compressors(n_threads)
         share = max(1, min(<int64_t>MAX_SHARE, n // (4 * n_threads)))
         with nogil:
             if n_threads == 1:
                 for i in range(n):
-                    faults[0] = compress_one(&job, contexts[0], i)
-                    if faults[0]:
-                        break
+                    compress_one(&job, compressors[0], i)
             else:
                 for i in prange(n, schedule="dynamic", chunksize=share, num_threads=n_threads):
-                    if faults[threadid()] == 0:
-                        faults[threadid()] = compress_one(&job, contexts[threadid()], i)
+                    compress_one(&job, compressors[threadid()], i)
         for t in range(n_threads):
-            if faults[t]:
-                raise RuntimeError(f"libzstd could not compress: {(<bytes>ZSTD_getErrorName(faults[t])).decode()}")
+            if compressors[t].starved:
+                raise MemoryError("no memory for compression")
+            if compressors[t].fault:
+                reason = (<bytes>ZSTD_getErrorName(compressors[t].fault)).decode()
+                raise RuntimeError(f"libzstd could not compress: {reason}")
         total = 0
         with nogil:
             for i in range(n):
@@ -274,9 +319,8 @@ def compress(src, starts, lens, out, phys, codecs, int codec, int level, Compres
         return total
     finally:
         free(slots)
-        free(faults)
-        if contexts != NULL:
-            give_back(contexts, n_threads)
+        if compressors != NULL:
+            give_back(compressors, n_threads)
         release(&views)
 
 

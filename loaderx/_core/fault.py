@@ -15,7 +15,7 @@ class Fault(enum.IntEnum):
     INDEX = 1  # no record has this index
     TABLE_CUT = 2  # the table ends before this entry
     CHUNK = 3  # the entry names a chunk the store does not have
-    CODEC = 4  # the entry names a codec this release does not know
+    CODEC = 4  # the entry names a codec that a store of its version does not have
     LENGTHS = 5  # the entry's lengths cannot belong together
     OUTSIDE_FILE = 6  # the entry's bytes lie beyond the end of the chunk file
     RECORD_SIZE = 7  # the record is not as long as the caller requires
@@ -28,3 +28,4 @@ class Fault(enum.IntEnum):
     GATE_CLOSED = 14  # the store is being changed: take a new snapshot
     OVERLAP = 15  # the destination shares memory with another argument
     SUM = 16  # the table entry (detail 0) or the stored bytes are not what they were: expected sum << 32 | found
+    ITEM_SIZE = 17  # the entry names a shuffled codec and no size of items

@@ -8,16 +8,19 @@ A call that fails may have written to a part of its destination.
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from loaderx._core.checksum cimport checksum_of, copy_checksummed, tag_of
 from loaderx._core.layout cimport (
     CODEC_RAW,
     CODEC_ZSTD_DICT,
+    CODEC_ZSTD_SHUFFLE,
+    CODEC_ZSTD_SHUFFLE_DICT,
     EXPANSION_ALLOWANCE,
     HEADER_BYTES,
     MAX_EXPANSION,
+    MIN_ITEM_SIZE,
     RECORD_BYTES,
     SUM_BYTES,
     SUMS_HEADER_BYTES,
@@ -26,6 +29,8 @@ from loaderx._core.layout cimport (
 )
 from loaderx._core.maps cimport MapSlot, file_size, monotonic_ns, read_at
 from loaderx._core.pool cimport Pool, pool_put, pool_take
+from loaderx._core.scratch cimport KEPT_SCRATCH, Scratch, grow, shrink
+from loaderx._core.shuffle cimport unshuffle_record
 from loaderx._core.snapshot cimport Snapshot
 from loaderx._core.threads cimport governed_team_size, judge_team, team_size
 from loaderx._core.views cimport Views, overlap, release, take
@@ -75,6 +80,7 @@ cdef enum:
     GATE_CLOSED = 14
     OVERLAP = 15
     SUM = 16
+    ITEM_SIZE = 17
 
     # Work below this size may trust a file size that was looked at up to SIZE_TRUST_NS ago.
     SIZE_TRUST_BYTES = 64 * 1024
@@ -92,14 +98,6 @@ cdef enum:
     LINES_AHEAD = 8
     MAX_AHEAD = 65536
 
-    # Scratch beyond this is not kept for the next call.
-    KEPT_SCRATCH = 8 * 1024 * 1024
-
-
-cdef struct Scratch:
-    uint8_t* base
-    size_t n_bytes
-
 
 cdef struct Worker:
     # What one thread of a call owns. Workers are reused from call to call: a zstd context costs more than a record.
@@ -108,7 +106,7 @@ cdef struct Worker:
     int64_t index           # and which record it is
     ZSTD_DCtx* context
     Scratch stored          # stored bytes that are read through the descriptor
-    Scratch original        # original bytes that nobody wants to keep
+    Scratch unpacked        # what a frame held, where that is not the record itself or nobody wants to keep it
     int fault               # 0, or the fault this thread stopped at,
     int64_t position        # the place in the batch where it did,
     int64_t detail          # and what it found there
@@ -124,6 +122,7 @@ cdef struct Batch:
     uint32_t n_chunks
     int64_t length
     int64_t max_record_bytes
+    int max_codec
     const ZSTD_DDict* dictionary
     const int64_t* idxs
     bint idxs_unsigned
@@ -170,33 +169,13 @@ cdef void give_back(Worker** taken, int n) noexcept:
     cdef int i
     for i in range(n):
         shrink(&taken[i].stored, KEPT_SCRATCH)
-        shrink(&taken[i].original, KEPT_SCRATCH)
+        shrink(&taken[i].unpacked, KEPT_SCRATCH)
         if not pool_put(&idle_workers, taken[i]):
             ZSTD_freeDCtx(taken[i].context)
             shrink(&taken[i].stored, 0)
-            shrink(&taken[i].original, 0)
+            shrink(&taken[i].unpacked, 0)
             free(taken[i])
     free(taken)
-
-
-cdef int grow(Scratch* scratch, size_t n_bytes) noexcept nogil:
-    """Make room for `n_bytes`, whatever was in it; 0, or -1 where there is no memory."""
-    cdef uint8_t* grown
-    if scratch.n_bytes < n_bytes:
-        grown = <uint8_t*>malloc(n_bytes)
-        if grown == NULL:
-            return -1
-        free(scratch.base)
-        scratch.base = grown
-        scratch.n_bytes = n_bytes
-    return 0
-
-
-cdef void shrink(Scratch* scratch, size_t most_bytes) noexcept nogil:
-    if scratch.n_bytes > most_bytes:
-        free(scratch.base)
-        scratch.base = NULL
-        scratch.n_bytes = 0
 
 
 cdef inline int stop(Worker* worker, int64_t position, int fault, int64_t detail) noexcept nogil:
@@ -241,8 +220,10 @@ cdef int look_up(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
     if entry.codec == CODEC_RAW:
         if entry.phys_length != entry.logic_length:
             return stop(worker, i, LENGTHS, 0)
-    elif entry.codec > CODEC_ZSTD_DICT:
-        return stop(worker, i, CODEC, 0)
+    elif entry.codec > batch.max_codec:
+        return stop(worker, i, CODEC, batch.max_codec)
+    elif entry.codec >= CODEC_ZSTD_SHUFFLE and entry.reserved < MIN_ITEM_SIZE:
+        return stop(worker, i, ITEM_SIZE, entry.reserved)
     elif entry.logic_length > <int64_t>entry.phys_length * MAX_EXPANSION + EXPANSION_ALLOWANCE:
         return stop(worker, i, LENGTHS, 0)
     if entry.logic_length > batch.max_record_bytes:
@@ -317,7 +298,7 @@ cdef int find_stored(MapSlot* chunk, Worker* worker, int64_t i, const uint8_t** 
 
 cdef int decompress(const Batch* batch, Worker* worker, int64_t i, const uint8_t* stored,
                     uint8_t* dst) noexcept nogil:
-    """Decompress one frame to its exact length."""
+    """Decompress one frame to its exact length: the record, or the shuffled one."""
     cdef const RecordLoc* entry = &worker.entry
     cdef unsigned long long promised = ZSTD_getFrameContentSize(stored, entry.phys_length)
     cdef size_t got
@@ -329,7 +310,7 @@ cdef int decompress(const Batch* batch, Worker* worker, int64_t i, const uint8_t
         worker.context = ZSTD_createDCtx()
         if worker.context == NULL:
             return stop(worker, i, MEMORY, 0)
-    if entry.codec == CODEC_ZSTD_DICT:
+    if entry.codec == CODEC_ZSTD_DICT or entry.codec == CODEC_ZSTD_SHUFFLE_DICT:
         if batch.dictionary == NULL:
             return stop(worker, i, DICTIONARY, 0)
         got = ZSTD_decompress_usingDDict(worker.context, dst, entry.logic_length, stored, entry.phys_length,
@@ -339,6 +320,28 @@ cdef int decompress(const Batch* batch, Worker* worker, int64_t i, const uint8_t
     if ZSTD_isError(got) or got != entry.logic_length:
         return stop(worker, i, FRAME, 0)
     return 0
+
+
+cdef int grow_unpacked(Worker* worker, int64_t i) noexcept nogil:
+    """Make room for what the frame of `worker.entry` holds; 0 or a fault."""
+    if grow(&worker.unpacked, max(<int64_t>worker.entry.logic_length, 1)) != 0:
+        return stop(worker, i, MEMORY, worker.entry.logic_length)
+    return 0
+
+
+cdef inline int restore(const Batch* batch, Worker* worker, int64_t i, const uint8_t* stored,
+                        uint8_t* dst) noexcept nogil:
+    """Make the record of its frame; 0 or a fault."""
+    cdef const RecordLoc* entry = &worker.entry
+    cdef int fault
+    if entry.codec < CODEC_ZSTD_SHUFFLE:
+        return decompress(batch, worker, i, stored, dst)
+    fault = grow_unpacked(worker, i)
+    if fault == 0:
+        fault = decompress(batch, worker, i, stored, worker.unpacked.base)
+    if fault == 0:
+        unshuffle_record(dst, worker.unpacked.base, entry.logic_length, entry.reserved)
+    return fault
 
 
 cdef void fill(uint8_t* dst, int64_t n_bytes, const uint8_t* pattern, int64_t pattern_bytes) noexcept nogil:
@@ -442,7 +445,7 @@ cdef int bring_verified(const Batch* batch, Worker* worker, int64_t i) noexcept 
         if fault == 0 and worker.sum.tag != 0:
             fault = compare(worker, i, checksum_of(stored, entry.phys_length))
         if fault == 0:
-            fault = decompress(batch, worker, i, stored, dst)
+            fault = restore(batch, worker, i, stored, dst)
     if fault == 0:
         pad_place(batch, worker, dst)
     return fault
@@ -469,7 +472,7 @@ cdef int serve(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
     else:
         fault = find_stored(chunk, worker, i, &stored)
         if fault == 0:
-            fault = decompress(batch, worker, i, stored, dst)
+            fault = restore(batch, worker, i, stored, dst)
     if fault == 0:
         pad_place(batch, worker, dst)
     return fault
@@ -558,6 +561,7 @@ cdef int bind(Batch* batch, Snapshot snapshot, Py_buffer* idxs) except -1:
     batch.n_chunks = snapshot.n_chunks
     batch.length = snapshot.length
     batch.max_record_bytes = snapshot.max_record_bytes
+    batch.max_codec = snapshot.max_codec
     batch.dictionary = snapshot.dictionary.dictionary if snapshot.dictionary is not None else NULL
     batch.idxs = <const int64_t*>idxs.buf
     batch.idxs_unsigned = kind == c"Q" or kind == c"L"
@@ -745,9 +749,8 @@ cdef int examine(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
         return SUM
     if worker.entry.codec == CODEC_RAW:
         return 0
-    if grow(&worker.original, max(<int64_t>worker.entry.logic_length, 1)) != 0:
-        return stop(worker, i, MEMORY, worker.entry.logic_length)
-    return decompress(batch, worker, i, stored, worker.original.base)
+    fault = grow_unpacked(worker, i)
+    return fault or decompress(batch, worker, i, stored, worker.unpacked.base)
 
 
 cdef void inspect_one(const Batch* batch, Worker* worker, int64_t i, const Findings* findings) noexcept nogil:
@@ -834,7 +837,7 @@ def fault_numbers():
         "INDEX": INDEX, "TABLE_CUT": TABLE_CUT, "CHUNK": CHUNK, "CODEC": CODEC, "LENGTHS": LENGTHS,
         "OUTSIDE_FILE": OUTSIDE_FILE, "RECORD_SIZE": RECORD_SIZE, "DESTINATION": DESTINATION, "FRAME_SIZE": FRAME_SIZE,
         "FRAME": FRAME, "DICTIONARY": DICTIONARY, "IO": IO, "MEMORY": MEMORY, "GATE_CLOSED": GATE_CLOSED,
-        "OVERLAP": OVERLAP, "SUM": SUM,
+        "OVERLAP": OVERLAP, "SUM": SUM, "ITEM_SIZE": ITEM_SIZE,
     }
 
 

@@ -18,7 +18,7 @@ cdef packed struct RecordLoc:
     uint32_t logic_length       # original bytes
     uint16_t chunk_id
     uint8_t codec
-    uint8_t reserved
+    uint8_t reserved            # bytes of an item, where codec >= CODEC_ZSTD_SHUFFLE
 
 
 cdef packed struct RecordSum:   # beside the format, in sums.zr
@@ -30,6 +30,11 @@ cdef enum:
     CODEC_RAW = 0
     CODEC_ZSTD = 1
     CODEC_ZSTD_DICT = 2
+    CODEC_ZSTD_SHUFFLE = 3          # the record byte-shuffled (shuffle.pyx), then zstd;
+    CODEC_ZSTD_SHUFFLE_DICT = 4     # the same with the dictionary
+
+    MIN_ITEM_SIZE = 2
+    MAX_ITEM_SIZE = 255
 
     HEADER_BYTES = 16
     RECORD_BYTES = 16

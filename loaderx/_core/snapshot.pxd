@@ -22,6 +22,7 @@ cdef class Snapshot:
     cdef readonly Gate gate
     cdef readonly int64_t max_record_bytes
     cdef readonly FileMap sums
+    cdef readonly int max_codec
     cdef MapSlot* table_slot
     cdef MapSlot* sums_slot         # NULL: nothing is verified
     cdef MapSlot** chunk_slots

@@ -24,6 +24,7 @@ class Snapshot:
     gate: Gate
     max_record_bytes: int
     sums: FileMap | None
+    max_codec: int
     def __new__(
         cls,
         table: FileMap,
@@ -33,4 +34,5 @@ class Snapshot:
         gate: Gate,
         max_record_bytes: int,
         sums: FileMap | None = None,
+        max_codec: int = 2,
     ) -> Snapshot: ...

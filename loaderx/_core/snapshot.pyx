@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
+from loaderx._core.layout cimport CODEC_ZSTD_DICT, CODEC_ZSTD_SHUFFLE_DICT
 from loaderx._core.maps cimport FileMap, MapSlot
 from loaderx._core.zstd cimport ZSTD_createDDict, ZSTD_freeDDict
 
@@ -66,13 +67,22 @@ cdef class Snapshot:
         The largest record the store's version may hold; an entry above it is damaged.
     sums : FileMap or None
         `sums.zr`: whatever is read is compared with what it says of it. None: nothing is.
+    max_codec : int
+        The highest codec the store's version allows, 2 to 4; an entry above it is damaged.
+
+    Raises
+    ------
+    ValueError
+        `max_codec` is no such number.
     """
 
     def __cinit__(self, FileMap table not None, tuple chunks not None, int64_t length,
                   DecompressionDictionary dictionary, Gate gate not None, int64_t max_record_bytes,
-                  FileMap sums=None):
+                  FileMap sums=None, int max_codec=CODEC_ZSTD_DICT):
         cdef FileMap chunk
         cdef Py_ssize_t i
+        if max_codec < CODEC_ZSTD_DICT or max_codec > CODEC_ZSTD_SHUFFLE_DICT:
+            raise ValueError(f"max_codec is {CODEC_ZSTD_DICT} to {CODEC_ZSTD_SHUFFLE_DICT}, not {max_codec}")
         self.table = table
         self.table_slot = &table.slot
         self.chunks = chunks
@@ -80,6 +90,7 @@ cdef class Snapshot:
         self.dictionary = dictionary
         self.gate = gate
         self.max_record_bytes = max_record_bytes
+        self.max_codec = max_codec
         self.sums = sums
         self.sums_slot = &sums.slot if sums is not None else NULL
         self.n_chunks = <uint32_t>len(chunks)

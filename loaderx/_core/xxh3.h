@@ -12,12 +12,12 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "simd.h"
+
 #if defined(__GNUC__) || defined(__clang__)
-  #define LX_INLINE static inline __attribute__((always_inline))
   #define LX_ALIGNED __attribute__((aligned(64)))
   #define LX_PIN(word) __asm__("" : "+r"(word))
 #else
-  #define LX_INLINE static inline
   #define LX_ALIGNED
   #define LX_PIN(word) ((void)0)
 #endif
@@ -181,16 +181,10 @@ typedef struct {
     int (*works)(void);                                            /* whether this processor has the instructions */
 } lx_kernel;
 
-#define LX_JOIN(a, b) LX_JOIN_EXPANDED(a, b)
-#define LX_JOIN_EXPANDED(a, b) a##b
-
 /* What xxh3_long.h needs for each: a name, the vector, and its operations on lanes of 64 bits. LXV_MULTIPLY multiplies the
    lower halves of the lanes, and LXV_SWAP exchanges the two of each pair. LXV_PIN has the compiler keep a vector where
    it is: otherwise it loads inputs twice, and regroups the sums until it runs out of registers (a third of the speed). */
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-  #define LX_X86 1
-  #include <immintrin.h>
-
+#ifdef LX_X86
   #define LXV_KERNEL avx512
   #define LXV_TARGET __attribute__((target("avx512f")))
   #define LXV_WORKS (__builtin_cpu_init(), __builtin_cpu_supports("avx512f"))

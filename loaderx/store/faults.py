@@ -78,7 +78,13 @@ def _chunk(found: _Found) -> ZrecordError:
 
 def _codec(found: _Found) -> ZrecordError:
     return found.corrupt(
-        f"its entry names codec {found.codec}, and this release knows {', '.join(map(str, CODEC_NAMES))}"
+        f"its entry names codec {found.codec}, and a store of this version has the codecs 0 to {found.detail}"
+    )
+
+
+def _item_size(found: _Found) -> ZrecordError:
+    return found.corrupt(
+        f"its entry names codec {found.codec}, which shuffles items of 2 to 255 bytes, and items of {found.detail}"
     )
 
 
@@ -179,6 +185,7 @@ _TABLE: dict[Fault, Callable[[_Found], ZrecordError]] = {
     Fault.IO: _io,
     Fault.MEMORY: _memory,
     Fault.SUM: _sum,
+    Fault.ITEM_SIZE: _item_size,
 }
 
 

@@ -155,7 +155,16 @@ def renew_snapshot(
 
 def longer(old: Snapshot, length: int) -> Snapshot:
     """Return a snapshot of the same files with more records."""
-    return Snapshot(old.table, old.chunks, length, old.dictionary, old.gate, old.max_record_bytes, old.sums)
+    return Snapshot(
+        old.table,
+        old.chunks,
+        length,
+        old.dictionary,
+        old.gate,
+        old.max_record_bytes,
+        old.sums,
+        old.max_codec,
+    )
 
 
 def _sums(store: Path, view: View, table: FileMap, mapped: bool) -> FileMap | None:
