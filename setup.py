@@ -35,6 +35,7 @@ PACKAGE = "loaderx._core"
 # Every compiled module and what it is built with. The one place to add a module to.
 MODULES: dict[str, tuple[str, ...]] = {
     "maps": (),
+    "buffers": (),
     "snapshot": ("zstd",),
     "threads": ("openmp",),
     "checksum": ("openmp",),

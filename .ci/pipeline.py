@@ -207,6 +207,7 @@ class Pipeline:
         """Run the tests that need other packages, the matrix with loaderx 0.7.3 among them."""
         tree, peers = self.work / "readme", self.work / "peers"
         env = self.readme_env | {"LOADERX_TEST_PEERS": str(peers)}
+        pip_install(env, "-r", str(ROOT / ".ci" / "requirements-frameworks.txt"))
         must([python_of(env), "-m", "tests.peers", str(peers)], env=env, cwd=tree)
         command = [python_of(env), "-m", "pytest", "tests", "--require=all", "-m", BEYOND_TEST_EXTRA]
         output = log.pytest(command, self.work / "peers.xml", env=env, cwd=tree)

@@ -11,6 +11,10 @@ COMMANDS = {
     "store": ("benchmarks.store", "gathers and writes beside peers and bounds"),
     "checksum": ("benchmarks.checksum", "checksums in cache, and what they cost a gather"),
     "shuffle": ("benchmarks.shuffle", "what byte shuffling before zstd gains and costs"),
+    "recycle": (
+        "benchmarks.recycle",
+        "gathers into recycled and into fresh memory, and memory after a burst",
+    ),
     "safety": ("benchmarks.safety", "what locks, journal, checksums and marks cost"),
     "import": ("benchmarks.imports", "time of `import loaderx`"),
     "docs": ("benchmarks.docs", "write docs/benchmarks.md from result files"),

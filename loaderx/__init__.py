@@ -36,6 +36,7 @@ from loaderx.errors import (
     StoreWarning,
     ZrecordError,
 )
+from loaderx.store.buffers import trim_pool
 from loaderx.store.verify import verify
 from loaderx.store.zrecord import Zrecord
 
@@ -64,6 +65,7 @@ __all__ = [
     "__version__",
     "build_info",
     "pad",
+    "trim_pool",
     "verify",
     "write_dataset",
     "write_ragged",

@@ -43,8 +43,9 @@ LEVELS = {
     "__main__": 6,
 }
 
-#: Siblings that may nevertheless import one another: the entry points are thin covers of `commands`.
-SIBLINGS = {("convert", "commands"), ("__main__", "commands")}
+#: Siblings that may nevertheless import one another: the entry points are thin covers of `commands`, and a variable
+#: that is wrong is an error like any other.
+SIBLINGS = {("convert", "commands"), ("__main__", "commands"), ("_env", "errors")}
 
 #: `loaderx/__init__.py` imports parts up to this level at once, higher ones inside `__getattr__` only.
 EAGER_LEVEL = 3

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from loaderx.arrays.casting import cast_values
 from loaderx.errors import OptionError
+from loaderx.store.buffers import empty_batch
 from loaderx.store.options import check_count, check_max_batch_bytes
 
 
@@ -77,9 +78,17 @@ def pad(
             option="max_len",
             value=max_len,
         )
-    padded = np.full((len(lengths), width, *rows.shape[1:]), pad_scalar(pad_value, rows.dtype), rows.dtype)
+    padded = _empty((len(lengths), width, *rows.shape[1:]), rows.dtype)
+    padded[...] = pad_scalar(pad_value, rows.dtype)
     padded[np.arange(width) < lengths[:, None]] = rows
     return padded, lengths
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if n_bytes == 0 or dtype.hasobject:
+        return np.empty(shape, dtype)
+    return empty_batch(n_bytes).view(dtype).reshape(shape)
 
 
 def check_max_len(

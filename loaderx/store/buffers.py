@@ -1,13 +1,17 @@
-"""What callers hand in, made ready for the core: indices as int64 or uint64 arrays, memory as bytes."""
+"""Memory for batches, and what callers hand in made ready for the core: indices as 64-bit integers, memory as bytes."""
 
 from __future__ import annotations
 
+import functools
+import os
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from loaderx._core.buffers import OFFSET_BYTES, Block, set_limit, trim
+from loaderx._env import read_pool_bytes
 from loaderx.errors import DestinationError, RecordIndexError
 
 Indices: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.uint64]"
@@ -15,21 +19,65 @@ Indices: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.uint64]"
 _INT64, _UINT64, _UINT8 = np.dtype(np.int64), np.dtype(np.uint64), np.dtype(np.uint8)
 
 
-# From this size on it matters where a batch lies. A copy is slow whose destination begins, modulo 4096, at its source
-# or a little behind it: the processor takes its loads for loads of what it just stored. For records that begin at
-# multiples of 4096 that costs 7 to 12 % where the system's allocator puts large blocks, 16 bytes behind a page. So
-# batches begin in the middle of a page, on a cache line.
-_PLACED_BYTES = 64 << 10
+# From this size on a block of the pool is had as fast as memory of NumPy's, and it is placed well.
+_POOLED_BYTES = 64 << 10
 _PAGE = 4096
 
 
 def empty_batch(n_bytes: int) -> npt.NDArray[np.uint8]:
-    """Return uninitialised memory for a batch, aligned to 64 bytes where it is large."""
-    if n_bytes < _PLACED_BYTES:
+    """Return uninitialised memory for a batch: a large one's is recycled, and aligned to 64 bytes.
+
+    Raises
+    ------
+    OptionError
+        `LOADERX_POOL_BYTES` has no meaning; it is read when the first large batch is.
+    MemoryError
+    """
+    if n_bytes < _POOLED_BYTES:
         return np.empty(n_bytes, np.uint8)
+    if n_bytes <= _pool_limit():
+        recycled: Any = Block(n_bytes)  # a buffer, which type checkers can be told from Python 3.12 on
+        return np.ndarray(n_bytes, np.uint8, recycled)
+    # The pool could not keep it. It begins where a block's bytes do.
     block = np.empty(n_bytes + _PAGE, np.uint8)
-    first = (_PAGE // 2 - int(block.__array_interface__["data"][0])) % _PAGE
+    first = (OFFSET_BYTES - int(block.__array_interface__["data"][0])) % _PAGE
     return block[first : first + n_bytes]
+
+
+@functools.cache
+def _pool_limit() -> int:
+    """Return the most bytes that may lie idle, of which the pool is told."""
+    limit = read_pool_bytes()
+    set_limit(limit)
+    return limit
+
+
+def trim_pool() -> int:
+    """Give the memory of dropped batches, which waits for new ones, back to the system.
+
+    Batches that anything still refers to are not touched. Later batches take fresh memory at first.
+
+    Returns
+    -------
+    int
+        Bytes given back: at most `LOADERX_POOL_BYTES`.
+
+    Examples
+    --------
+    >>> write_dataset(tmp_path / "images.zr", np.zeros((256, 1024), np.uint8))
+    256
+    >>> batch = Dataset(tmp_path / "images.zr")[:]
+    >>> del batch
+    >>> trim_pool() >= 256 * 1024
+    True
+    >>> trim_pool()
+    0
+    """
+    return trim()
+
+
+# What lies idle a child has copies of. Its first write to one would copy each page, and so would the parent's.
+os.register_at_fork(after_in_child=trim)
 
 
 def as_indices(store: Path, idxs: Any) -> Indices:
