@@ -36,7 +36,9 @@ PACKAGE = "loaderx._core"
 MODULES: dict[str, tuple[str, ...]] = {
     "maps": (),
     "buffers": (),
+    "watch": (),
     "snapshot": ("zstd",),
+    "ahead": (),
     "threads": ("openmp",),
     "checksum": ("openmp",),
     "shuffle": (),

@@ -16,6 +16,7 @@ COMMANDS = {
         "gathers into recycled and into fresh memory, and memory after a burst",
     ),
     "safety": ("benchmarks.safety", "what locks, journal, checksums and marks cost"),
+    "cold": ("benchmarks.cold", "reads from a disk, the page cache dropped before each turn; needs root"),
     "import": ("benchmarks.imports", "time of `import loaderx`"),
     "docs": ("benchmarks.docs", "write docs/benchmarks.md from result files"),
 }

@@ -93,6 +93,7 @@ class LoaderxStore:
         self.codec = codec
         self.threads = threads
         self.io = io
+        self.prefetch: Callable[[NDArray[np.int64]], None] | None = None
         self._opened = ExitStack()
 
     def prepare(self) -> str:
@@ -111,10 +112,12 @@ class LoaderxStore:
         """Open the array on the store."""
         dataset = self._opened.enter_context(self._package.Dataset(path, threads=self.threads, io=self.io))
         gather: Gather = dataset.__getitems__
+        self.prefetch = getattr(dataset, "prefetch", None)  # an earlier commit has none
         return gather
 
     def close(self) -> None:
         """Close the array."""
+        self.prefetch = None
         self._opened.close()
 
 

@@ -85,6 +85,39 @@ class Worker:
             del result
         return took
 
+    def run_cold(
+        self,
+        path: str,
+        order: str,
+        num_records: int,
+        batch: int,
+        num_batches: int,
+        seed: int,
+        prefetch: bool,
+    ) -> list[int]:
+        """Open, gather some batches in ``random`` or ``sequential`` order, close: nanoseconds of each call.
+
+        With `prefetch` a call also asks for the batch that comes next, and the first one for itself.
+        """
+        idxs = np.arange(num_records)
+        if order == "random":
+            idxs = np.random.default_rng(seed).permutation(idxs)
+        batches = [idxs[start : start + batch] for start in range(0, num_batches * batch, batch)]
+        gather = self._store.open(Path(path))
+        ask = getattr(self._store, "prefetch", None) if prefetch else None
+        clock, took = time.perf_counter_ns, list[int]()
+        for number, wanted in enumerate(batches):
+            start = clock()
+            if ask is not None:
+                for coming in batches[number + (number > 0) : number + 2]:
+                    ask(coming)
+            result = gather(wanted)
+            took.append(clock() - start)
+            del result
+        del gather
+        self._store.close()
+        return took
+
     def append(
         self, data: str, folder: str, codec: str, batch: int, record_bytes: int, seconds: float
     ) -> list[int]:

@@ -11,6 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+from loaderx._core.ahead cimport Ahead, ask_for_entries, go_on, is_alone, look_back, set_out, set_out_to_ask, settle
 from loaderx._core.checksum cimport checksum_of, copy_checksummed, tag_of
 from loaderx._core.layout cimport (
     CODEC_RAW,
@@ -187,18 +188,23 @@ cdef inline int stop(Worker* worker, int64_t position, int fault, int64_t detail
     return fault
 
 
+cdef inline int64_t find_index(const Batch* batch, int64_t index) noexcept nogil:
+    """Return which record an index means; negative: none."""
+    if index < 0 and not batch.idxs_unsigned:
+        index += batch.length
+    return index if index < batch.length else -1
+
+
 cdef int look_up(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
     """Copy the table entry of position `i` to `worker.entry` and check it against the files; 0 or a fault."""
     cdef RecordLoc* entry = &worker.entry
-    cdef int64_t index = batch.idxs[i]
+    cdef int64_t index = find_index(batch, batch.idxs[i])
     cdef int64_t entry_end
     cdef int64_t record_end
     cdef int64_t size
     cdef int64_t got
     cdef MapSlot* chunk
-    if index < 0 and not batch.idxs_unsigned:
-        index += batch.length
-    if index < 0 or index >= batch.length:
+    if index < 0:
         return stop(worker, i, INDEX, 0)
     worker.index = index
     entry_end = HEADER_BYTES + (index + 1) * RECORD_BYTES
@@ -497,11 +503,12 @@ cdef object describe(const Batch* batch, const Worker* worker):
     )
 
 
-cdef void serve_in_team(const Batch* batch, Worker* worker, int64_t i, int64_t share) noexcept nogil:
+cdef void serve_in_team(const Batch* batch, Worker* worker, int64_t i, int64_t at, int64_t end,
+                        int64_t share) noexcept nogil:
     if worker.fault == 0:
         serve(batch, worker, i)
     worker.n_served += 1
-    if (i + 1) % share == 0 or i + 1 == batch.n:
+    if (i + 1 - at) % share == 0 or i + 1 == end:
         worker.served_ns = monotonic_ns()
 
 
@@ -515,29 +522,41 @@ cdef void begin(Batch* batch, int64_t work_bytes) noexcept nogil:
         batch.sizes_since_ns -= SIZE_TRUST_NS
 
 
-cdef object run(Batch* batch, int wanted_threads, int64_t work_bytes):
+cdef object run(Batch* batch, Snapshot snapshot, int wanted_threads, int64_t work_bytes):
     """Serve the whole batch with a team as large as the work deserves; None or the fault at the lowest position."""
     cdef int n_threads = governed_team_size(wanted_threads, work_bytes, batch.n)
     cdef Worker** workers
     cdef Worker* lowest = NULL
+    cdef Ahead ahead
     cdef int64_t team_ns = 0
     cdef int64_t share
+    cdef int64_t at = 0
+    cdef int64_t end
     cdef int64_t i
     cdef int t
+    set_out(&ahead, snapshot, batch.idxs, batch.idxs_unsigned, batch.n, work_bytes)
+    if n_threads > 1 and is_alone(&ahead, snapshot):
+        n_threads = 1
     workers = take_workers(n_threads)
+    share = max(1, min(<int64_t>MAX_SHARE, batch.n // (4 * n_threads)))
     try:
         with nogil:
             begin(batch, work_bytes)
-            if n_threads == 1:
-                for i in range(batch.n):
-                    if serve(batch, workers[0], i):
-                        break
-            else:
-                share = max(1, min(<int64_t>MAX_SHARE, batch.n // (4 * n_threads)))
-                for i in prange(batch.n, schedule="dynamic", chunksize=share, num_threads=n_threads):
-                    serve_in_team(batch, workers[threadid()], i, share)
-                team_ns = monotonic_ns() - batch.begin_ns
-        if n_threads > 1:
+            while at < batch.n and workers[0].fault == 0:
+                end = go_on(&ahead, snapshot, at)
+                if n_threads == 1:
+                    for i in range(at, end):
+                        if serve(batch, workers[0], i):
+                            break
+                else:
+                    for i in prange(at, end, schedule="dynamic", chunksize=share, num_threads=n_threads):
+                        serve_in_team(batch, workers[threadid()], i, at, end, share)
+                look_back(&ahead, at, end)
+                at = end
+            team_ns = monotonic_ns() - batch.begin_ns
+        settle(&ahead, snapshot)
+        # Of a team that waits for a disk there is nothing to learn.
+        if n_threads > 1 and not (ahead.looks and ahead.credit > 0):
             judge_team(team_ns, workers[0].served_ns - batch.begin_ns, workers[0].n_served, batch.n)
         for t in range(n_threads):
             if workers[t].fault and (lowest == NULL or workers[t].position < lowest.position):
@@ -618,7 +637,7 @@ def gather(Snapshot snapshot not None, idxs, dst, int64_t stride, bint exact, pa
             pad_view = take(&views, pad, PyBUF_SIMPLE)
             batch.pad = <const uint8_t*>pad_view.buf
             batch.pad_bytes = pad_view.len
-        return run(&batch, threads, batch.n * stride)
+        return run(&batch, snapshot, threads, batch.n * stride)
     finally:
         snapshot.gate.active -= 1
         release(&views)
@@ -670,7 +689,7 @@ def gather_at(Snapshot snapshot not None, idxs, dst, starts, lens, int64_t total
         batch.dst_bytes = dst_view.len
         batch.starts = <const int64_t*>starts_view.buf
         batch.lens = <const uint32_t*>lens_view.buf
-        return run(&batch, threads, total_bytes)
+        return run(&batch, snapshot, threads, total_bytes)
     finally:
         snapshot.gate.active -= 1
         release(&views)
@@ -696,6 +715,7 @@ def lengths(Snapshot snapshot not None, idxs, out):
     cdef Py_buffer* out_view
     cdef Worker** workers = NULL
     cdef uint32_t* out_ptr
+    cdef bint is_cold
     cdef int64_t i
     if snapshot.gate.closed:
         return (GATE_CLOSED,)
@@ -709,8 +729,11 @@ def lengths(Snapshot snapshot not None, idxs, out):
             raise ValueError("out must have one uint32 for each index")
         out_ptr = <uint32_t*>out_view.buf
         workers = take_workers(1)
+        is_cold = snapshot.gate.watch.credit > 0
         with nogil:
             begin(&batch, 0)
+            if is_cold:
+                ask_for_entries(snapshot, batch.idxs, batch.idxs_unsigned, batch.n)
             for i in range(batch.n):
                 if look_up(&batch, workers[0], i):
                     break
@@ -791,8 +814,11 @@ def inspect(Snapshot snapshot not None, idxs, faults, details, checked, int thre
     cdef Py_buffer* details_view
     cdef Py_buffer* checked_view
     cdef Worker** workers = NULL
+    cdef Ahead ahead
     cdef int n_threads = 0
     cdef int64_t share
+    cdef int64_t at = 0
+    cdef int64_t end
     cdef int64_t i
     if snapshot.gate.closed:
         return (GATE_CLOSED,)
@@ -813,21 +839,71 @@ def inspect(Snapshot snapshot not None, idxs, faults, details, checked, int thre
         findings.checked = <uint8_t*>checked_view.buf
         # How long the records are is not known yet; a page each is a fair guess.
         n_threads = team_size(threads, batch.n * PAGE, batch.n)
+        set_out(&ahead, snapshot, batch.idxs, batch.idxs_unsigned, batch.n, batch.n * PAGE)
+        if is_alone(&ahead, snapshot):
+            n_threads = 1
         workers = take_workers(n_threads)
         share = max(1, min(<int64_t>MAX_SHARE, batch.n // (4 * n_threads)))
         with nogil:
             begin(&batch, batch.n * PAGE)
-            if n_threads == 1:
-                for i in range(batch.n):
-                    inspect_one(&batch, workers[0], i, &findings)
-            else:
-                for i in prange(batch.n, schedule="dynamic", chunksize=share, num_threads=n_threads):
-                    inspect_one(&batch, workers[threadid()], i, &findings)
+            while at < batch.n:
+                end = go_on(&ahead, snapshot, at)
+                if n_threads == 1:
+                    for i in range(at, end):
+                        inspect_one(&batch, workers[0], i, &findings)
+                else:
+                    for i in prange(at, end, schedule="dynamic", chunksize=share, num_threads=n_threads):
+                        inspect_one(&batch, workers[threadid()], i, &findings)
+                look_back(&ahead, at, end)
+                at = end
+        settle(&ahead, snapshot)
         return None
     finally:
         snapshot.gate.active -= 1
         if workers != NULL:
             give_back(workers, n_threads)
+        release(&views)
+
+
+def prefetch(Snapshot snapshot not None, idxs):
+    """Ask the system to read records before they are wanted, unless what is read is in memory anyway.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    idxs : buffer of int64 or uint64, shape (n,)
+
+    Returns
+    -------
+    None or tuple
+        None, or the fault at the lowest position, of which only `INDEX` is one of a record; then nothing was asked.
+    """
+    cdef Batch batch
+    cdef Ahead ahead
+    cdef Views views
+    cdef Worker** workers = NULL
+    cdef int64_t i
+    if snapshot.gate.closed:
+        return (GATE_CLOSED,)
+    views.n = 0
+    snapshot.gate.active += 1
+    try:
+        bind(&batch, snapshot, take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT))
+        workers = take_workers(1)
+        for i in range(batch.n):
+            if find_index(&batch, batch.idxs[i]) < 0:
+                stop(workers[0], i, INDEX, 0)
+                return describe(&batch, workers[0])
+        set_out_to_ask(&ahead, snapshot, batch.idxs, batch.idxs_unsigned, batch.n)
+        with nogil:
+            go_on(&ahead, snapshot, 0)
+            look_back(&ahead, 0, batch.n)
+        settle(&ahead, snapshot)
+        return None
+    finally:
+        snapshot.gate.active -= 1
+        if workers != NULL:
+            give_back(workers, 1)
         release(&views)
 
 

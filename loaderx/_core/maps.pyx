@@ -3,7 +3,7 @@
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
 from libc.errno cimport EINTR, EINVAL, errno
 from libc.stdint cimport int64_t, uint8_t
-from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, mmap, munmap
+from posix.mman cimport MADV_RANDOM, MAP_FAILED, MAP_SHARED, PROT_READ, madvise, mmap, munmap
 from posix.stat cimport fstat, struct_stat
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport close, pread
@@ -147,6 +147,8 @@ cdef class FileMap:
             if address == MAP_FAILED:
                 raise OSError(errno, os.strerror(errno), self.path)
             self.slot.base = <const uint8_t*>address
+            # The system's read-ahead brings megabytes for a record; loaderx._core.ahead asks for what will be read.
+            madvise(address, capacity, MADV_RANDOM)
         self.size()
 
     def __dealloc__(self):

@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from loaderx._core.maps cimport FileMap, MapSlot
+from loaderx._core.watch cimport Watch
 from loaderx._core.zstd cimport ZSTD_DDict
 
 
@@ -12,6 +13,7 @@ cdef class Gate:
     cdef readonly Py_ssize_t active
     cdef readonly bint closed
     cdef public object hold
+    cdef Watch watch
 
 
 cdef class Snapshot:

@@ -5,6 +5,7 @@ from libc.stdlib cimport free, malloc
 
 from loaderx._core.layout cimport CODEC_ZSTD_DICT, CODEC_ZSTD_SHUFFLE_DICT
 from loaderx._core.maps cimport FileMap, MapSlot
+from loaderx._core.watch cimport start_watch
 from loaderx._core.zstd cimport ZSTD_createDDict, ZSTD_freeDDict
 
 
@@ -36,8 +37,11 @@ cdef class Gate:
     """Counts the calls that read through the snapshots of one handle, so that a change can wait until there are none.
 
     Its fields are read and written with the GIL held only. `hold` is whatever has to live as long as a call reads: a
-    call keeps its snapshot alive, and that its gate.
+    call keeps its snapshot alive, and that its gate. It also keeps what the handle's calls learn about the disk.
     """
+
+    def __cinit__(self):
+        start_watch(&self.watch)
 
     def close(self):
         """Turn every further call away with `Fault.GATE_CLOSED`; calls that run go on (`active` counts them)."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
+from loaderx.arrays.indexing import resolve
 from loaderx.arrays.schema import Schema, read_schema
 from loaderx.errors import ClosedError, SchemaError
 from loaderx.store.options import check_max_batch_bytes, check_path
@@ -85,6 +86,26 @@ class OpenDataset:
     def recovery(self) -> Recovery | None:
         """What was done about a crash when the dataset was opened (`Zrecord.recovery`); None where nothing was."""
         return self._store.recovery
+
+    def prefetch(self, idxs: Any) -> None:
+        """Have the system begin to read records that will be wanted soon, such as the next batch's.
+
+        Parameters
+        ----------
+        idxs : int, slice, sequence of int, ndarray of int or bool
+            As in an index.
+
+        Raises
+        ------
+        RecordIndexError
+            Nothing was asked for.
+        ClosedError, TypeError
+
+        Notes
+        -----
+        As `Zrecord.prefetch`: returns without waiting for the records, and changes no result.
+        """
+        self._store.prefetch(resolve(self.path, idxs, len(self._store))[0])
 
     def refresh(self) -> int:
         """See what was appended since the dataset was opened or last refreshed, and return the number of records.

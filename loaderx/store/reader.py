@@ -397,6 +397,33 @@ class Reader:
         self._read(_gather.lengths, indices, lens)
         return lens
 
+    def prefetch(self, idxs: npt.ArrayLike) -> None:
+        """Have the system begin to read records that will be gathered soon.
+
+        Parameters
+        ----------
+        idxs : array_like of int, shape (n,)
+            Such as the next batch's; negative ones count from the end.
+
+        Raises
+        ------
+        RecordIndexError
+            Nothing was asked for.
+        ClosedError
+
+        Notes
+        -----
+        Returns without waiting for the records; only their table entries are read where they are not in memory. More
+        than the disk's queue holds (some hundred requests) it takes in no faster than the disk reads it.
+
+        It changes no result. While what it and the gathers ask for is found to be in memory already, it only looks at
+        a few of the records. During a delete or a compaction it does nothing. Safe in any number of threads.
+        """
+        indices = as_indices(self.path, idxs)
+        fault = _gather.prefetch(self._current(), indices)
+        if fault is not None and fault[0] != Fault.GATE_CLOSED:
+            raise fault_error(self.path, fault)
+
     def has_dict(self) -> bool:
         """Return whether the store has a dictionary."""
         return self._current().dictionary is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import docs, pairing, registry, safety, store
+from benchmarks import cold, docs, pairing, registry, safety, store
 from benchmarks.__main__ import main
 from benchmarks.contenders import NotInstalledError
 from benchmarks.data import make_records
@@ -91,6 +91,9 @@ def test_every_target_names_rows_that_its_benchmark_measures() -> None:
             assert {target.numerator, target.denominator} <= set(tables[target.table])
         if target.benchmark == "safety":
             assert {target.numerator, target.denominator} <= set(safety.GATHERS)
+        if target.benchmark == "cold":
+            cold_tables = {"random": cold.RANDOM, "sequential": cold.SEQUENTIAL, "warm": cold.WARM}
+            assert {target.numerator, target.denominator} <= set(cold_tables[target.table])
 
 
 @pytest.mark.parametrize(
@@ -229,3 +232,19 @@ def test_foreign_load_sees_a_neighbour_unless_it_is_known() -> None:
         seen, unseen = unknown.measure(), known.measure()
     assert total > 0
     assert seen >= unseen
+
+
+def test_cold_quick_runs_every_table_and_needs_root_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cold.json"
+    assert main(["cold", "--quick", "--json", str(file), "--dir", str(tmp_path)]) == 0
+    tables = read_result(file)["tables"]
+    assert set(tables) == {"random", "sequential", "warm"}
+    for name, row in (("random", cold.PREFETCHED), ("sequential", cold.PREAD), ("warm", cold.OURS)):
+        assert tables[name]["rows"][row]
+    assert {"p5 ms", "p50 ms", "p95 ms"} == set(tables["random"]["more"][cold.OURS])
+
+    monkeypatch.setattr(cold, "DROP_CACHES", tmp_path / "none" / "drop_caches")
+    assert main(["cold", "--dir", str(tmp_path)]) == 2
+    assert "only be measured by root" in capsys.readouterr().out

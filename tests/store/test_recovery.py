@@ -7,6 +7,7 @@ import itertools
 import os
 import struct
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
