@@ -59,9 +59,21 @@ cdef extern from *:
     #else
       #define LX_PREFETCH(address) ((void)0)
     #endif
+
+    /* The sizes of single numbers without a call. */
+    static inline void lx_copy(uint8_t *dst, const uint8_t *src, size_t n_bytes) {
+        switch (n_bytes) {
+            case 1: *dst = *src; break;
+            case 2: memcpy(dst, src, 2); break;
+            case 4: memcpy(dst, src, 4); break;
+            case 8: memcpy(dst, src, 8); break;
+            default: memcpy(dst, src, n_bytes);
+        }
+    }
     """
     const char* LOADERX_ZSTD_SOURCE
     void LX_PREFETCH(const void* address) nogil
+    void lx_copy(uint8_t* dst, const uint8_t* src, size_t n_bytes) nogil
 
 
 cdef enum:
@@ -83,13 +95,17 @@ cdef enum:
     SUM = 16
     ITEM_SIZE = 17
 
+    # Records below a page are looked up this many at a time.
+    SMALL_RECORDS_AT_ONCE = 32
+
     # Work below this size may trust a file size that was looked at up to SIZE_TRUST_NS ago.
     SIZE_TRUST_BYTES = 64 * 1024
     SIZE_TRUST_NS = 10000000
 
-    # A thread takes at most this many records of a batch at a time: few enough that a team does not wait for its
-    # slowest thread, many enough that taking them costs nothing.
+    # A thread takes at most this many records of a batch at a time, or this many bytes where that is more: few enough
+    # that a team does not wait for its slowest thread, many enough that taking them costs nothing.
     MAX_SHARE = 16
+    MAX_SHARE_BYTES = 16 * 1024
 
     # What the processor is asked for ahead of a copy: table entries, and the first lines of each page of a record; within
     # a page its own prefetchers follow. Of records below a page several are in flight at a time.
@@ -140,43 +156,64 @@ cdef struct Batch:
     int64_t pad_bytes
     int64_t entries_ahead       # how many positions ahead table entries are fetched,
     int64_t records_ahead       # and the records themselves
+    bint is_small               # many records to a page, mapped, and nothing to compare them with
+
+
+cdef struct Plain:
+    # A record that is only copied.
+    const uint8_t* stored       # NULL: there is more to it
+    uint8_t* dst
+    int64_t n_bytes
 
 
 cdef Pool idle_workers
 
 
-cdef Worker** take_workers(int n) except NULL:
-    """Return an array of `n` workers; `give_back` takes it."""
-    cdef Worker** taken = <Worker**>calloc(n, sizeof(Worker*))
-    cdef int i
-    if taken == NULL:
+cdef struct Crew:
+    # The workers of one call.
+    Worker** workers
+    int n
+    Worker* lone            # the one of a call that has no team, which needs no memory for a list
+
+
+cdef int take_workers(Crew* crew, int n) except -1:
+    """Fill `crew`, which is all zero, with `n` workers; `give_back` takes them."""
+    cdef Worker* worker
+    crew.workers = &crew.lone if n == 1 else <Worker**>calloc(n, sizeof(Worker*))
+    if crew.workers == NULL:
         raise MemoryError("no memory for a gather")
-    for i in range(n):
-        taken[i] = <Worker*>pool_take(&idle_workers)
-        if taken[i] == NULL:
-            taken[i] = <Worker*>calloc(1, sizeof(Worker))
-        if taken[i] == NULL:
-            give_back(taken, i)
+    while crew.n < n:
+        worker = <Worker*>pool_take(&idle_workers)
+        if worker == NULL:
+            worker = <Worker*>calloc(1, sizeof(Worker))
+        if worker == NULL:
+            give_back(crew)
             raise MemoryError("no memory for a gather")
-        taken[i].fault = 0
-        taken[i].position = -1
-        taken[i].sum.tag = 0
-        taken[i].n_served = 0
-        taken[i].served_ns = 0
-    return taken
+        worker.fault = 0
+        worker.position = -1
+        worker.sum.tag = 0
+        worker.n_served = 0
+        worker.served_ns = 0
+        crew.workers[crew.n] = worker
+        crew.n += 1
+    return 0
 
 
-cdef void give_back(Worker** taken, int n) noexcept:
-    cdef int i
-    for i in range(n):
-        shrink(&taken[i].stored, KEPT_SCRATCH)
-        shrink(&taken[i].unpacked, KEPT_SCRATCH)
-        if not pool_put(&idle_workers, taken[i]):
-            ZSTD_freeDCtx(taken[i].context)
-            shrink(&taken[i].stored, 0)
-            shrink(&taken[i].unpacked, 0)
-            free(taken[i])
-    free(taken)
+cdef void give_back(Crew* crew) noexcept:
+    cdef Worker* worker
+    while crew.n > 0:
+        crew.n -= 1
+        worker = crew.workers[crew.n]
+        shrink(&worker.stored, KEPT_SCRATCH)
+        shrink(&worker.unpacked, KEPT_SCRATCH)
+        if not pool_put(&idle_workers, worker):
+            ZSTD_freeDCtx(worker.context)
+            shrink(&worker.stored, 0)
+            shrink(&worker.unpacked, 0)
+            free(worker)
+    if crew.workers != &crew.lone:
+        free(crew.workers)
+    crew.workers = NULL
 
 
 cdef inline int stop(Worker* worker, int64_t position, int fault, int64_t detail) noexcept nogil:
@@ -367,6 +404,15 @@ cdef void fill(uint8_t* dst, int64_t n_bytes, const uint8_t* pattern, int64_t pa
         done += step
 
 
+cdef bint is_one_byte(const uint8_t* pattern, int64_t n_bytes) noexcept nogil:
+    """Return whether a pattern is one byte over and over."""
+    cdef int64_t i
+    for i in range(1, n_bytes):
+        if pattern[i] != pattern[0]:
+            return False
+    return n_bytes > 0
+
+
 cdef inline void foresee(const Batch* batch, int64_t i) noexcept nogil:
     """Have the processor fetch what position `i` is going to need soon. Checks only what it touches itself."""
     cdef const RecordLoc* entry
@@ -402,24 +448,29 @@ cdef inline void foresee(const Batch* batch, int64_t i) noexcept nogil:
         at += PAGE
 
 
-cdef inline int find_place(const Batch* batch, Worker* worker, int64_t i, uint8_t** dst) noexcept nogil:
-    """Set `dst` to where the record in `worker.entry` goes, and check that it fits there; 0 or a fault."""
-    cdef int64_t n_bytes = worker.entry.logic_length
-    cdef int64_t start
+cdef inline int64_t find_start(const Batch* batch, int64_t i, int64_t n_bytes) noexcept nogil:
+    """Return where in the destination a record of that length goes as position `i`; negative: it does not fit there."""
     if batch.starts != NULL:
-        start = batch.starts[i]
-        if n_bytes != batch.lens[i]:
-            return stop(worker, i, RECORD_SIZE, batch.lens[i])
-        if start < 0 or start > batch.dst_bytes - n_bytes:
-            return stop(worker, i, DESTINATION, batch.dst_bytes)
-    else:
-        start = i * batch.stride
-        if n_bytes > batch.stride:
-            return stop(worker, i, RECORD_SIZE if batch.exact else DESTINATION, batch.stride)
-        if batch.exact and n_bytes != batch.stride:
-            return stop(worker, i, RECORD_SIZE, batch.stride)
-    dst[0] = batch.dst + start
-    return 0
+        if n_bytes != batch.lens[i] or batch.starts[i] > batch.dst_bytes - n_bytes:
+            return -1
+        return batch.starts[i]
+    if n_bytes > batch.stride or (batch.exact and n_bytes != batch.stride):
+        return -1
+    return i * batch.stride
+
+
+cdef inline int find_place(const Batch* batch, Worker* worker, int64_t i, uint8_t** dst) noexcept nogil:
+    """Set `dst` to where the record in `worker.entry` goes; 0 or a fault."""
+    cdef int64_t n_bytes = worker.entry.logic_length
+    cdef int64_t start = find_start(batch, i, n_bytes)
+    if start >= 0:
+        dst[0] = batch.dst + start
+        return 0
+    if batch.starts == NULL:
+        return stop(worker, i, RECORD_SIZE if batch.exact else DESTINATION, batch.stride)
+    if n_bytes != batch.lens[i]:
+        return stop(worker, i, RECORD_SIZE, batch.lens[i])
+    return stop(worker, i, DESTINATION, batch.dst_bytes)
 
 
 cdef inline void pad_place(const Batch* batch, Worker* worker, uint8_t* dst) noexcept nogil:
@@ -503,77 +554,153 @@ cdef object describe(const Batch* batch, const Worker* worker):
     )
 
 
-cdef void serve_in_team(const Batch* batch, Worker* worker, int64_t i, int64_t at, int64_t end,
-                        int64_t share) noexcept nogil:
+cdef bint find_plain(const Batch* batch, int64_t i, Plain* plain) noexcept nogil:
+    """Find what is copied where for position `i`; False where there is more to it, or something is wrong.
+
+    It checks what `look_up` and `find_place` do. Whatever is not as usual is left to them, to serve or to name.
+    """
+    cdef int64_t index = find_index(batch, batch.idxs[i])
+    cdef int64_t end = HEADER_BYTES + (index + 1) * RECORD_BYTES
+    cdef RecordLoc entry
+    cdef MapSlot* chunk
+    cdef int64_t start
+    if index < 0 or file_size(batch.table, batch.sizes_since_ns) < end:
+        return False
+    memcpy(&entry, batch.table.base + end - RECORD_BYTES, RECORD_BYTES)
+    if (
+        entry.codec != CODEC_RAW
+        or entry.phys_length != entry.logic_length
+        or entry.logic_length > batch.max_record_bytes
+        or entry.chunk_id >= batch.n_chunks
+    ):
+        return False
+    chunk = batch.chunks[entry.chunk_id]
+    if chunk.base == NULL or file_size(chunk, batch.sizes_since_ns) < <int64_t>entry.offset + entry.phys_length:
+        return False
+    start = find_start(batch, i, entry.logic_length)
+    if start < 0:
+        return False
+    plain.stored = chunk.base + entry.offset
+    plain.dst = batch.dst + start
+    plain.n_bytes = entry.logic_length
+    return True
+
+
+cdef void serve_small(const Batch* batch, Worker* worker, int64_t at, int64_t end) noexcept nogil:
+    """Serve positions up to the first fault: look up several, then copy them, while the processor fetches them all."""
+    cdef Plain[SMALL_RECORDS_AT_ONCE] plains
+    cdef Plain* plain
+    cdef int64_t n
+    cdef int64_t i
+    cdef int64_t line
+    while at < end:
+        n = min(end - at, <int64_t>SMALL_RECORDS_AT_ONCE)
+        for i in range(n):
+            plain = &plains[i]
+            if not find_plain(batch, at + i, plain):
+                plain.stored = NULL
+                continue
+            line = 0
+            while line < plain.n_bytes:
+                LX_PREFETCH(plain.stored + line)
+                line += LINE
+        for i in range(n):
+            plain = &plains[i]
+            if plain.stored == NULL:
+                if serve(batch, worker, at + i):
+                    return
+                continue
+            lx_copy(plain.dst, plain.stored, plain.n_bytes)
+            if batch.pad != NULL:
+                fill(plain.dst + plain.n_bytes, batch.stride - plain.n_bytes, batch.pad, batch.pad_bytes)
+        at += n
+
+
+cdef void serve_all(const Batch* batch, Worker* worker, int64_t at, int64_t end) noexcept nogil:
+    """Serve positions up to the first fault."""
+    cdef int64_t i
+    if batch.is_small:
+        serve_small(batch, worker, at, end)
+        return
+    for i in range(at, end):
+        if serve(batch, worker, i):
+            return
+
+
+cdef void serve_share(const Batch* batch, Worker* worker, int64_t at, int64_t end) noexcept nogil:
+    """Serve what a thread of a team takes at a time."""
     if worker.fault == 0:
-        serve(batch, worker, i)
-    worker.n_served += 1
-    if (i + 1 - at) % share == 0 or i + 1 == end:
-        worker.served_ns = monotonic_ns()
+        serve_all(batch, worker, at, end)
+    worker.n_served += end - at
+    worker.served_ns = monotonic_ns()
 
 
 cdef void begin(Batch* batch, int64_t work_bytes) noexcept nogil:
     """Set what depends on the time and on how much there is to do."""
     batch.records_ahead = 1 if work_bytes >= batch.n * PAGE else SMALL_RECORDS_AHEAD
     batch.entries_ahead = 2 * batch.records_ahead
+    batch.is_small = work_bytes < batch.n * PAGE and batch.table.base != NULL and batch.sums == NULL
     # A size that was looked at after this moment is good for the whole batch.
     batch.begin_ns = batch.sizes_since_ns = monotonic_ns()
     if work_bytes < SIZE_TRUST_BYTES:
         batch.sizes_since_ns -= SIZE_TRUST_NS
 
 
+cdef int64_t share_of(int64_t n, int64_t work_bytes, int n_threads) noexcept nogil:
+    """Return how many of `n` records a thread of a team takes at a time."""
+    cdef int64_t most = max(<int64_t>MAX_SHARE, MAX_SHARE_BYTES * n // max(work_bytes, <int64_t>1))
+    return max(<int64_t>1, min(most, n // (4 * n_threads)))
+
+
 cdef object run(Batch* batch, Snapshot snapshot, int wanted_threads, int64_t work_bytes):
     """Serve the whole batch with a team as large as the work deserves; None or the fault at the lowest position."""
     cdef int n_threads = governed_team_size(wanted_threads, work_bytes, batch.n)
-    cdef Worker** workers
+    cdef Crew crew
     cdef Worker* lowest = NULL
     cdef Ahead ahead
-    cdef int64_t team_ns = 0
+    cdef int64_t team_ns
     cdef int64_t share
     cdef int64_t at = 0
     cdef int64_t end
     cdef int64_t i
     cdef int t
+    memset(&crew, 0, sizeof(Crew))
     set_out(&ahead, snapshot, batch.idxs, batch.idxs_unsigned, batch.n, work_bytes)
     if n_threads > 1 and is_alone(&ahead, snapshot):
         n_threads = 1
-    workers = take_workers(n_threads)
-    share = max(1, min(<int64_t>MAX_SHARE, batch.n // (4 * n_threads)))
+    take_workers(&crew, n_threads)
+    share = share_of(batch.n, work_bytes, n_threads)
     try:
         with nogil:
             begin(batch, work_bytes)
-            while at < batch.n and workers[0].fault == 0:
+            while at < batch.n and crew.workers[0].fault == 0:
                 end = go_on(&ahead, snapshot, at)
                 if n_threads == 1:
-                    for i in range(at, end):
-                        if serve(batch, workers[0], i):
-                            break
+                    serve_all(batch, crew.workers[0], at, end)
                 else:
-                    for i in prange(at, end, schedule="dynamic", chunksize=share, num_threads=n_threads):
-                        serve_in_team(batch, workers[threadid()], i, at, end, share)
+                    for i in prange((end - at + share - 1) // share, schedule="dynamic", chunksize=1,
+                                    num_threads=n_threads):
+                        serve_share(batch, crew.workers[threadid()], at + i * share, min(at + (i + 1) * share, end))
                 look_back(&ahead, at, end)
                 at = end
-            team_ns = monotonic_ns() - batch.begin_ns
         settle(&ahead, snapshot)
         # Of a team that waits for a disk there is nothing to learn.
         if n_threads > 1 and not (ahead.looks and ahead.credit > 0):
-            judge_team(team_ns, workers[0].served_ns - batch.begin_ns, workers[0].n_served, batch.n)
+            team_ns = monotonic_ns() - batch.begin_ns
+            judge_team(team_ns, crew.workers[0].served_ns - batch.begin_ns, crew.workers[0].n_served, batch.n)
         for t in range(n_threads):
-            if workers[t].fault and (lowest == NULL or workers[t].position < lowest.position):
-                lowest = workers[t]
+            if crew.workers[t].fault and (lowest == NULL or crew.workers[t].position < lowest.position):
+                lowest = crew.workers[t]
         if lowest != NULL:
             return describe(batch, lowest)
         return None
     finally:
-        give_back(workers, n_threads)
+        give_back(&crew)
 
 
-cdef int bind(Batch* batch, Snapshot snapshot, Py_buffer* idxs) except -1:
+cdef void bind_store(Batch* batch, Snapshot snapshot) noexcept:
     """Fill a batch with what every call needs."""
-    cdef char kind = idxs.format[0] if idxs.format != NULL else 0
     memset(batch, 0, sizeof(Batch))
-    if idxs.itemsize != 8 or kind not in (c"q", c"l", c"Q", c"L"):
-        raise TypeError("indices must be an int64 or uint64 array")
     batch.table = snapshot.table_slot
     batch.sums = snapshot.sums_slot
     batch.chunks = snapshot.chunk_slots
@@ -582,6 +709,14 @@ cdef int bind(Batch* batch, Snapshot snapshot, Py_buffer* idxs) except -1:
     batch.max_record_bytes = snapshot.max_record_bytes
     batch.max_codec = snapshot.max_codec
     batch.dictionary = snapshot.dictionary.dictionary if snapshot.dictionary is not None else NULL
+
+
+cdef int bind(Batch* batch, Snapshot snapshot, Py_buffer* idxs) except -1:
+    """Fill a batch with what every call needs, and its indices."""
+    cdef char kind = idxs.format[0] if idxs.format != NULL else 0
+    if idxs.itemsize != 8 or kind not in (c"q", c"l", c"Q", c"L"):
+        raise TypeError("indices must be an int64 or uint64 array")
+    bind_store(batch, snapshot)
     batch.idxs = <const int64_t*>idxs.buf
     batch.idxs_unsigned = kind == c"Q" or kind == c"L"
     batch.n = idxs.len // 8
@@ -636,8 +771,50 @@ def gather(Snapshot snapshot not None, idxs, dst, int64_t stride, bint exact, pa
         if pad is not None:
             pad_view = take(&views, pad, PyBUF_SIMPLE)
             batch.pad = <const uint8_t*>pad_view.buf
-            batch.pad_bytes = pad_view.len
+            # Zeros, above all.
+            batch.pad_bytes = 1 if is_one_byte(batch.pad, pad_view.len) else pad_view.len
         return run(&batch, snapshot, threads, batch.n * stride)
+    finally:
+        snapshot.gate.active -= 1
+        release(&views)
+
+
+def gather_one(Snapshot snapshot not None, int64_t index, dst):
+    """Bring one record, which must be as long as `dst`, to `dst`.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    index : int
+        A negative one counts from the end.
+    dst : writable contiguous buffer
+
+    Returns
+    -------
+    None or tuple
+        None, or the fault, at position 0.
+
+    Raises
+    ------
+    OverflowError
+        No 64 bits hold the index.
+    """
+    cdef Batch batch
+    cdef Views views
+    cdef Py_buffer* dst_view
+    if snapshot.gate.closed:
+        return (GATE_CLOSED,)
+    views.n = 0
+    snapshot.gate.active += 1
+    try:
+        dst_view = take(&views, dst, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        bind_store(&batch, snapshot)
+        batch.idxs = &index
+        batch.n = 1
+        batch.dst = <uint8_t*>dst_view.buf
+        batch.dst_bytes = batch.stride = dst_view.len
+        batch.exact = True
+        return run(&batch, snapshot, 1, batch.stride)
     finally:
         snapshot.gate.active -= 1
         release(&views)
@@ -695,14 +872,16 @@ def gather_at(Snapshot snapshot not None, idxs, dst, starts, lens, int64_t total
         release(&views)
 
 
-def lengths(Snapshot snapshot not None, idxs, out):
-    """Write the original length in bytes of every record in `idxs` to `out`.
+def lengths(Snapshot snapshot not None, idxs, out, splits=None):
+    """Write the original length in bytes of every record in `idxs` to `out`, and where each begins behind the others.
 
     Parameters
     ----------
     snapshot : Snapshot
     idxs : buffer of int64 or uint64, shape (n,)
     out : writable buffer of uint32, shape (n,)
+    splits : writable buffer of int64, shape (n + 1,), or None
+        Receives the sums of the lengths: 0 first, that of all last.
 
     Returns
     -------
@@ -713,13 +892,17 @@ def lengths(Snapshot snapshot not None, idxs, out):
     cdef Views views
     cdef Py_buffer* idxs_view
     cdef Py_buffer* out_view
-    cdef Worker** workers = NULL
+    cdef Crew crew
+    cdef Py_buffer* splits_view
     cdef uint32_t* out_ptr
+    cdef int64_t* splits_ptr = NULL
+    cdef int64_t total = 0
     cdef bint is_cold
     cdef int64_t i
     if snapshot.gate.closed:
         return (GATE_CLOSED,)
     views.n = 0
+    memset(&crew, 0, sizeof(Crew))
     snapshot.gate.active += 1
     try:
         idxs_view = take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
@@ -728,21 +911,29 @@ def lengths(Snapshot snapshot not None, idxs, out):
         if out_view.len != batch.n * 4:
             raise ValueError("out must have one uint32 for each index")
         out_ptr = <uint32_t*>out_view.buf
-        workers = take_workers(1)
+        if splits is not None:
+            splits_view = take(&views, splits, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+            if splits_view.len != (batch.n + 1) * 8:
+                raise ValueError("splits must have one int64 for each index, and one more")
+            splits_ptr = <int64_t*>splits_view.buf
+            splits_ptr[0] = 0
+        take_workers(&crew, 1)
         is_cold = snapshot.gate.watch.credit > 0
         with nogil:
             begin(&batch, 0)
             if is_cold:
                 ask_for_entries(snapshot, batch.idxs, batch.idxs_unsigned, batch.n)
             for i in range(batch.n):
-                if look_up(&batch, workers[0], i):
+                if look_up(&batch, crew.workers[0], i):
                     break
-                out_ptr[i] = workers[0].entry.logic_length
-        return describe(&batch, workers[0]) if workers[0].fault else None
+                out_ptr[i] = crew.workers[0].entry.logic_length
+                if splits_ptr != NULL:
+                    total += out_ptr[i]
+                    splits_ptr[i + 1] = total
+        return describe(&batch, crew.workers[0]) if crew.workers[0].fault else None
     finally:
         snapshot.gate.active -= 1
-        if workers != NULL:
-            give_back(workers, 1)
+        give_back(&crew)
         release(&views)
 
 
@@ -813,9 +1004,9 @@ def inspect(Snapshot snapshot not None, idxs, faults, details, checked, int thre
     cdef Py_buffer* faults_view
     cdef Py_buffer* details_view
     cdef Py_buffer* checked_view
-    cdef Worker** workers = NULL
+    cdef Crew crew
     cdef Ahead ahead
-    cdef int n_threads = 0
+    cdef int n_threads
     cdef int64_t share
     cdef int64_t at = 0
     cdef int64_t end
@@ -823,6 +1014,7 @@ def inspect(Snapshot snapshot not None, idxs, faults, details, checked, int thre
     if snapshot.gate.closed:
         return (GATE_CLOSED,)
     views.n = 0
+    memset(&crew, 0, sizeof(Crew))
     snapshot.gate.active += 1
     try:
         idxs_view = take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
@@ -842,26 +1034,25 @@ def inspect(Snapshot snapshot not None, idxs, faults, details, checked, int thre
         set_out(&ahead, snapshot, batch.idxs, batch.idxs_unsigned, batch.n, batch.n * PAGE)
         if is_alone(&ahead, snapshot):
             n_threads = 1
-        workers = take_workers(n_threads)
-        share = max(1, min(<int64_t>MAX_SHARE, batch.n // (4 * n_threads)))
+        take_workers(&crew, n_threads)
+        share = share_of(batch.n, batch.n * PAGE, n_threads)
         with nogil:
             begin(&batch, batch.n * PAGE)
             while at < batch.n:
                 end = go_on(&ahead, snapshot, at)
                 if n_threads == 1:
                     for i in range(at, end):
-                        inspect_one(&batch, workers[0], i, &findings)
+                        inspect_one(&batch, crew.workers[0], i, &findings)
                 else:
                     for i in prange(at, end, schedule="dynamic", chunksize=share, num_threads=n_threads):
-                        inspect_one(&batch, workers[threadid()], i, &findings)
+                        inspect_one(&batch, crew.workers[threadid()], i, &findings)
                 look_back(&ahead, at, end)
                 at = end
         settle(&ahead, snapshot)
         return None
     finally:
         snapshot.gate.active -= 1
-        if workers != NULL:
-            give_back(workers, n_threads)
+        give_back(&crew)
         release(&views)
 
 
@@ -881,19 +1072,20 @@ def prefetch(Snapshot snapshot not None, idxs):
     cdef Batch batch
     cdef Ahead ahead
     cdef Views views
-    cdef Worker** workers = NULL
+    cdef Crew crew
     cdef int64_t i
     if snapshot.gate.closed:
         return (GATE_CLOSED,)
     views.n = 0
+    memset(&crew, 0, sizeof(Crew))
     snapshot.gate.active += 1
     try:
         bind(&batch, snapshot, take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT))
-        workers = take_workers(1)
+        take_workers(&crew, 1)
         for i in range(batch.n):
             if find_index(&batch, batch.idxs[i]) < 0:
-                stop(workers[0], i, INDEX, 0)
-                return describe(&batch, workers[0])
+                stop(crew.workers[0], i, INDEX, 0)
+                return describe(&batch, crew.workers[0])
         set_out_to_ask(&ahead, snapshot, batch.idxs, batch.idxs_unsigned, batch.n)
         with nogil:
             go_on(&ahead, snapshot, 0)
@@ -902,8 +1094,7 @@ def prefetch(Snapshot snapshot not None, idxs):
         return None
     finally:
         snapshot.gate.active -= 1
-        if workers != NULL:
-            give_back(workers, 1)
+        give_back(&crew)
         release(&views)
 
 

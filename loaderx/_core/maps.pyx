@@ -14,14 +14,7 @@ import stat
 cdef extern from *:
     """
     #include <time.h>  /* which posix/time.pxd counts on Python.h to bring; from 3.13 on it does not */
-
-    /* Several gathers look at one file at the same time. Relaxed would do for each number by itself; the pair is
-       ordered so that a fresh time is never seen with a stale size. */
-    #define LX_LOAD(pointer) __atomic_load_n((pointer), __ATOMIC_ACQUIRE)
-    #define LX_STORE(pointer, value) __atomic_store_n((pointer), (value), __ATOMIC_RELEASE)
     """
-    int64_t LX_LOAD(int64_t* pointer) nogil
-    void LX_STORE(int64_t* pointer, int64_t value) nogil
 
 
 cdef int64_t monotonic_ns() noexcept nogil:
@@ -39,13 +32,6 @@ cdef int64_t look(MapSlot* slot) noexcept nogil:
     LX_STORE(&slot.size, min(<int64_t>info.st_size, slot.capacity))
     LX_STORE(&slot.looked_ns, now)
     return info.st_size
-
-
-cdef int64_t file_size(MapSlot* slot, int64_t since_ns) noexcept nogil:
-    """Return how much of the file can be used, looking again if that was last done before `since_ns`; -1: refused."""
-    if LX_LOAD(&slot.looked_ns) < since_ns and look(slot) < 0:
-        return -1
-    return LX_LOAD(&slot.size)
 
 
 cdef int64_t read_at(int fd, uint8_t* dst, int64_t n_bytes, int64_t offset) noexcept nogil:

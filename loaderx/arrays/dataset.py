@@ -12,7 +12,7 @@ from loaderx.arrays.indexing import resolve, resolve_batch
 from loaderx.arrays.opening import OpenDataset
 from loaderx.arrays.schema import Schema
 from loaderx.errors import DestinationError
-from loaderx.store.buffers import Indices
+from loaderx.store.buffers import Indices, empty_array
 from loaderx.store.options import check_batch_bytes
 
 
@@ -103,6 +103,11 @@ class Dataset(OpenDataset):
             Not an index.
         CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError
         """
+        if type(idx) is int or type(idx) is np.int64:
+            try:
+                return self._read_one(idx)
+            except OverflowError:
+                pass  # an index beyond 64 bits, which is named below
         indices, shape = resolve(self.path, idx, len(self._store))
         if shape is None:
             return self._gather(indices, (1,), None)[0]
@@ -132,6 +137,14 @@ class Dataset(OpenDataset):
         indices, shape = resolve_batch(self.path, idxs, len(self._store))
         return self._gather(indices, shape, out)
 
+    def _read_one(self, index: int | np.int64) -> Any:
+        """Return one record as ``[index]`` does; a call for a batch of one takes several times as long."""
+        if self._item_bytes > self._max_batch_bytes:
+            check_batch_bytes(self.path, self._item_bytes, self._max_batch_bytes)
+        record = empty_array(self.shape, self.dtype, self._item_bytes)
+        self._store.fill_one(index, record)
+        return record if self.shape else record[()]
+
     def _gather(
         self, indices: Indices, axes: tuple[int, ...], out: npt.NDArray[Any] | None
     ) -> npt.NDArray[Any]:
@@ -140,11 +153,12 @@ class Dataset(OpenDataset):
             self._check_out(out, shape)
             self._store.gather(indices, out, self._item_bytes, exact=True)
             return out
-        if len(indices) * self._item_bytes > self._max_batch_bytes:
-            check_batch_bytes(self.path, len(indices) * self._item_bytes, self._max_batch_bytes)
-        data = self._store.gather_stacked(indices, self._item_bytes)
-        # Without bytes there is nothing to view; NumPy makes such arrays by itself.
-        return data.view(self.dtype).reshape(shape) if data.nbytes else np.empty(shape, self.dtype)
+        n_bytes = len(indices) * self._item_bytes
+        if n_bytes > self._max_batch_bytes:
+            check_batch_bytes(self.path, n_bytes, self._max_batch_bytes)
+        out = empty_array(shape, self.dtype, n_bytes)
+        self._store.fill(indices, out, self._item_bytes)
+        return out
 
     def _check_out(self, out: Any, shape: tuple[int, ...]) -> None:
         if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != self.dtype:

@@ -24,6 +24,19 @@ _POOLED_BYTES = 64 << 10
 _PAGE = 4096
 
 
+def empty_array(shape: tuple[int, ...], dtype: np.dtype[Any], n_bytes: int) -> npt.NDArray[Any]:
+    """Return an uninitialised array of plain values, which take `n_bytes`, in memory as `empty_batch` gives it.
+
+    Raises
+    ------
+    OptionError, MemoryError
+        As `empty_batch` does.
+    """
+    if n_bytes < _POOLED_BYTES:
+        return np.empty(shape, dtype)
+    return np.ndarray(shape, dtype, empty_batch(n_bytes))
+
+
 def empty_batch(n_bytes: int) -> npt.NDArray[np.uint8]:
     """Return uninitialised memory for a batch: a large one's is recycled, and aligned to 64 bytes.
 

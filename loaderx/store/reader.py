@@ -256,29 +256,40 @@ class Reader:
 
         self._read(read)
 
-    def gather_stacked(self, idxs: npt.ArrayLike, record_bytes: int) -> npt.NDArray[np.uint8]:
-        """Read records of one length into new memory.
+    def fill(self, idxs: npt.ArrayLike, dst: npt.NDArray[Any], record_bytes: int) -> None:
+        """Read records of one length into an array that was made for them; `gather` takes any destination.
 
         Parameters
         ----------
         idxs : array_like of int, shape (n,)
+        dst : ndarray of ``n * record_bytes`` bytes
+            Writable, C-contiguous, of plain values.
         record_bytes : int
             What every record must have.
 
-        Returns
-        -------
-        ndarray of uint8, shape (n * record_bytes,)
-            Record ``idxs[i]`` begins at ``i * record_bytes``.
+        Raises
+        ------
+        RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError
+        """
+        self._read(_gather.gather, as_indices(self.path, idxs), dst, record_bytes, True, None, self._team)
+
+    def fill_one(self, index: int, dst: npt.NDArray[Any]) -> None:
+        """Read one record, which must be as long as an array that was made for it: `fill` at less cost.
+
+        Parameters
+        ----------
+        index : int
+            Of 64 bits at most.
+        dst : ndarray
+            Writable, C-contiguous, of plain values.
 
         Raises
         ------
-        RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError
+        OverflowError
+            The index has more bits.
+        RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError
         """
-        indices = as_indices(self.path, idxs)
-        record_bytes = check_count("record_bytes", record_bytes)
-        data = empty_batch(len(indices) * record_bytes)
-        self._read(_gather.gather, indices, data, record_bytes, True, None, self._team)
-        return data
+        self._read(_gather.gather_one, index, dst)
 
     def gather_packed(
         self, idxs: npt.ArrayLike, *, max_bytes: int | None = None
