@@ -39,6 +39,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "watch": (),
     "snapshot": ("zstd",),
     "ahead": (),
+    "rows": (),
     "threads": ("openmp",),
     "checksum": ("openmp",),
     "shuffle": (),

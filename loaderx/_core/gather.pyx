@@ -95,8 +95,13 @@ cdef enum:
     SUM = 16
     ITEM_SIZE = 17
 
-    # Records below a page are looked up this many at a time.
-    SMALL_RECORDS_AT_ONCE = 32
+    # Records below a page are looked up this many at a time, and this much of each is asked for: no more than the
+    # processor can have under way at once.
+    SMALL_RECORDS_AT_ONCE = 8
+    SMALL_LINES_AHEAD = 4
+
+    # The number of no chunk.
+    NO_CHUNK = 0xFFFFFFFF
 
     # Work below this size may trust a file size that was looked at up to SIZE_TRUST_NS ago.
     SIZE_TRUST_BYTES = 64 * 1024
@@ -149,14 +154,22 @@ cdef struct Batch:
     uint8_t* dst
     int64_t dst_bytes
     int64_t stride              # with starts NULL: record i goes to i * stride
-    const int64_t* starts       # else to starts[i], and is lens[i] long
-    const uint32_t* lens
+    const int64_t* starts       # else to starts[i], and is lens[i] long,
+    const uint32_t* lens        # or, with lens NULL, ends where the next one begins
     bint exact
     const uint8_t* pad
     int64_t pad_bytes
     int64_t entries_ahead       # how many positions ahead table entries are fetched,
     int64_t records_ahead       # and the records themselves
     bint is_small               # many records to a page, mapped, and nothing to compare them with
+
+
+cdef struct Ground:
+    # What a thread has looked at of the files already.
+    int64_t n_entries           # in the table, whatever the header says
+    uint32_t chunk_id           # of the last record
+    const uint8_t* chunk
+    int64_t chunk_bytes
 
 
 cdef struct Plain:
@@ -448,10 +461,15 @@ cdef inline void foresee(const Batch* batch, int64_t i) noexcept nogil:
         at += PAGE
 
 
+cdef inline int64_t length_expected(const Batch* batch, int64_t i) noexcept nogil:
+    """Return how long the record at position `i` has to be, where that is known of each."""
+    return batch.lens[i] if batch.lens != NULL else batch.starts[i + 1] - batch.starts[i]
+
+
 cdef inline int64_t find_start(const Batch* batch, int64_t i, int64_t n_bytes) noexcept nogil:
     """Return where in the destination a record of that length goes as position `i`; negative: it does not fit there."""
     if batch.starts != NULL:
-        if n_bytes != batch.lens[i] or batch.starts[i] > batch.dst_bytes - n_bytes:
+        if n_bytes != length_expected(batch, i) or batch.starts[i] > batch.dst_bytes - n_bytes:
             return -1
         return batch.starts[i]
     if n_bytes > batch.stride or (batch.exact and n_bytes != batch.stride):
@@ -468,8 +486,8 @@ cdef inline int find_place(const Batch* batch, Worker* worker, int64_t i, uint8_
         return 0
     if batch.starts == NULL:
         return stop(worker, i, RECORD_SIZE if batch.exact else DESTINATION, batch.stride)
-    if n_bytes != batch.lens[i]:
-        return stop(worker, i, RECORD_SIZE, batch.lens[i])
+    if n_bytes != length_expected(batch, i):
+        return stop(worker, i, RECORD_SIZE, length_expected(batch, i))
     return stop(worker, i, DESTINATION, batch.dst_bytes)
 
 
@@ -554,33 +572,44 @@ cdef object describe(const Batch* batch, const Worker* worker):
     )
 
 
-cdef bint find_plain(const Batch* batch, int64_t i, Plain* plain) noexcept nogil:
+cdef bint enter_chunk(const Batch* batch, Ground* ground, uint32_t chunk_id) noexcept nogil:
+    """Have `ground` say of a chunk what of it can be copied; False where that is nothing."""
+    cdef MapSlot* chunk
+    if chunk_id >= batch.n_chunks:
+        return False
+    chunk = batch.chunks[chunk_id]
+    if chunk.base == NULL:
+        return False
+    ground.chunk_id = chunk_id
+    ground.chunk = chunk.base
+    ground.chunk_bytes = file_size(chunk, batch.sizes_since_ns)
+    return True
+
+
+cdef inline bint find_plain(const Batch* batch, Ground* ground, int64_t i, Plain* plain) noexcept nogil:
     """Find what is copied where for position `i`; False where there is more to it, or something is wrong.
 
     It checks what `look_up` and `find_place` do. Whatever is not as usual is left to them, to serve or to name.
     """
     cdef int64_t index = find_index(batch, batch.idxs[i])
-    cdef int64_t end = HEADER_BYTES + (index + 1) * RECORD_BYTES
     cdef RecordLoc entry
-    cdef MapSlot* chunk
     cdef int64_t start
-    if index < 0 or file_size(batch.table, batch.sizes_since_ns) < end:
+    if index < 0 or index >= ground.n_entries:
         return False
-    memcpy(&entry, batch.table.base + end - RECORD_BYTES, RECORD_BYTES)
+    memcpy(&entry, batch.table.base + HEADER_BYTES + index * RECORD_BYTES, RECORD_BYTES)
+    if entry.chunk_id != ground.chunk_id and not enter_chunk(batch, ground, entry.chunk_id):
+        return False
     if (
         entry.codec != CODEC_RAW
         or entry.phys_length != entry.logic_length
         or entry.logic_length > batch.max_record_bytes
-        or entry.chunk_id >= batch.n_chunks
+        or <int64_t>entry.offset + entry.phys_length > ground.chunk_bytes
     ):
-        return False
-    chunk = batch.chunks[entry.chunk_id]
-    if chunk.base == NULL or file_size(chunk, batch.sizes_since_ns) < <int64_t>entry.offset + entry.phys_length:
         return False
     start = find_start(batch, i, entry.logic_length)
     if start < 0:
         return False
-    plain.stored = chunk.base + entry.offset
+    plain.stored = ground.chunk + entry.offset
     plain.dst = batch.dst + start
     plain.n_bytes = entry.logic_length
     return True
@@ -590,20 +619,23 @@ cdef void serve_small(const Batch* batch, Worker* worker, int64_t at, int64_t en
     """Serve positions up to the first fault: look up several, then copy them, while the processor fetches them all."""
     cdef Plain[SMALL_RECORDS_AT_ONCE] plains
     cdef Plain* plain
+    cdef Ground ground
     cdef int64_t n
     cdef int64_t i
     cdef int64_t line
+    ground.n_entries = (file_size(batch.table, batch.sizes_since_ns) - HEADER_BYTES) // RECORD_BYTES
+    ground.chunk_id = NO_CHUNK
+    ground.chunk = NULL
+    ground.chunk_bytes = 0
     while at < end:
         n = min(end - at, <int64_t>SMALL_RECORDS_AT_ONCE)
         for i in range(n):
             plain = &plains[i]
-            if not find_plain(batch, at + i, plain):
+            if not find_plain(batch, &ground, at + i, plain):
                 plain.stored = NULL
                 continue
-            line = 0
-            while line < plain.n_bytes:
-                LX_PREFETCH(plain.stored + line)
-                line += LINE
+            for line in range(min(<int64_t>SMALL_LINES_AHEAD, (plain.n_bytes + LINE - 1) // LINE)):
+                LX_PREFETCH(plain.stored + line * LINE)
         for i in range(n):
             plain = &plains[i]
             if plain.stored == NULL:
@@ -821,17 +853,17 @@ def gather_one(Snapshot snapshot not None, int64_t index, dst):
 
 
 def gather_at(Snapshot snapshot not None, idxs, dst, starts, lens, int64_t total_bytes, int threads):
-    """Bring record `idxs[i]`, which must be `lens[i]` bytes long, to `dst[starts[i]:]`.
+    """Bring record `idxs[i]`, which must be of a known length, to `dst[starts[i]:]`.
 
     Parameters
     ----------
     snapshot : Snapshot
     idxs : buffer of int64 or uint64, shape (n,)
     dst : writable contiguous buffer
-    starts : buffer of int64, shape (n,) or longer
+    starts : buffer of int64, shape (n,) or longer; shape (n + 1,) or longer without `lens`
         Byte positions. The caller has made sure that no two records overlap there.
-    lens : buffer of uint32, shape (n,)
-        As `lengths` gave them.
+    lens : buffer of uint32, shape (n,), or None
+        As `lengths` gave them. None: each record ends where the next one begins.
     total_bytes : int
         Their sum.
     threads : int
@@ -847,7 +879,7 @@ def gather_at(Snapshot snapshot not None, idxs, dst, starts, lens, int64_t total
     cdef Py_buffer* idxs_view
     cdef Py_buffer* dst_view
     cdef Py_buffer* starts_view
-    cdef Py_buffer* lens_view
+    cdef Py_buffer* lens_view = NULL
     if snapshot.gate.closed:
         return (GATE_CLOSED,)
     views.n = 0
@@ -856,16 +888,21 @@ def gather_at(Snapshot snapshot not None, idxs, dst, starts, lens, int64_t total
         idxs_view = take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
         dst_view = take(&views, dst, PyBUF_SIMPLE | PyBUF_WRITABLE)
         starts_view = take(&views, starts, PyBUF_C_CONTIGUOUS)
-        lens_view = take(&views, lens, PyBUF_C_CONTIGUOUS)
         bind(&batch, snapshot, idxs_view)
-        if starts_view.len < batch.n * 8 or lens_view.len != batch.n * 4:
-            raise ValueError("starts and lens must have one int64 and one uint32 for each index")
-        if overlap(dst_view, idxs_view) or overlap(dst_view, starts_view) or overlap(dst_view, lens_view):
+        if starts_view.len < (batch.n + (lens is None)) * 8:
+            raise ValueError("starts must have one int64 for each index, and one more without lens")
+        if overlap(dst_view, idxs_view) or overlap(dst_view, starts_view):
             return (OVERLAP,)
+        if lens is not None:
+            lens_view = take(&views, lens, PyBUF_C_CONTIGUOUS)
+            if lens_view.len != batch.n * 4:
+                raise ValueError("lens must have one uint32 for each index")
+            if overlap(dst_view, lens_view):
+                return (OVERLAP,)
+            batch.lens = <const uint32_t*>lens_view.buf
         batch.dst = <uint8_t*>dst_view.buf
         batch.dst_bytes = dst_view.len
         batch.starts = <const int64_t*>starts_view.buf
-        batch.lens = <const uint32_t*>lens_view.buf
         return run(&batch, snapshot, threads, total_bytes)
     finally:
         snapshot.gate.active -= 1
@@ -879,7 +916,7 @@ def lengths(Snapshot snapshot not None, idxs, out, splits=None):
     ----------
     snapshot : Snapshot
     idxs : buffer of int64 or uint64, shape (n,)
-    out : writable buffer of uint32, shape (n,)
+    out : writable buffer of uint32, shape (n,), or None
     splits : writable buffer of int64, shape (n + 1,), or None
         Receives the sums of the lengths: 0 first, that of all last.
 
@@ -894,7 +931,7 @@ def lengths(Snapshot snapshot not None, idxs, out, splits=None):
     cdef Py_buffer* out_view
     cdef Crew crew
     cdef Py_buffer* splits_view
-    cdef uint32_t* out_ptr
+    cdef uint32_t* out_ptr = NULL
     cdef int64_t* splits_ptr = NULL
     cdef int64_t total = 0
     cdef bint is_cold
@@ -906,11 +943,12 @@ def lengths(Snapshot snapshot not None, idxs, out, splits=None):
     snapshot.gate.active += 1
     try:
         idxs_view = take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
-        out_view = take(&views, out, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
         bind(&batch, snapshot, idxs_view)
-        if out_view.len != batch.n * 4:
-            raise ValueError("out must have one uint32 for each index")
-        out_ptr = <uint32_t*>out_view.buf
+        if out is not None:
+            out_view = take(&views, out, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+            if out_view.len != batch.n * 4:
+                raise ValueError("out must have one uint32 for each index")
+            out_ptr = <uint32_t*>out_view.buf
         if splits is not None:
             splits_view = take(&views, splits, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
             if splits_view.len != (batch.n + 1) * 8:
@@ -926,9 +964,10 @@ def lengths(Snapshot snapshot not None, idxs, out, splits=None):
             for i in range(batch.n):
                 if look_up(&batch, crew.workers[0], i):
                     break
-                out_ptr[i] = crew.workers[0].entry.logic_length
+                if out_ptr != NULL:
+                    out_ptr[i] = crew.workers[0].entry.logic_length
                 if splits_ptr != NULL:
-                    total += out_ptr[i]
+                    total += crew.workers[0].entry.logic_length
                     splits_ptr[i + 1] = total
         return describe(&batch, crew.workers[0]) if crew.workers[0].fault else None
     finally:

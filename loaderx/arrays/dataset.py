@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.arrays.indexing import resolve, resolve_batch
+from loaderx.arrays.indexing import resolve
 from loaderx.arrays.opening import OpenDataset
 from loaderx.arrays.schema import Schema
 from loaderx.errors import DestinationError
@@ -132,12 +132,10 @@ class Dataset(OpenDataset):
             `out` does not fit.
         RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError, TypeError
         """
-        if type(idxs) is np.ndarray and idxs.ndim == 1 and idxs.dtype.kind != "b":
-            return self._gather(idxs, idxs.shape, out)  # what samplers give goes straight through
-        indices, shape = resolve_batch(self.path, idxs, len(self._store))
+        indices, shape = self._resolve_batch(idxs)
         return self._gather(indices, shape, out)
 
-    def _read_one(self, index: int | np.int64) -> Any:
+    def _read_one(self, index: SupportsIndex) -> Any:
         """Return one record as ``[index]`` does; a call for a batch of one takes several times as long."""
         if self._item_bytes > self._max_batch_bytes:
             check_batch_bytes(self.path, self._item_bytes, self._max_batch_bytes)

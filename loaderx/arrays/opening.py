@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
-from loaderx.arrays.indexing import resolve
+import numpy as np
+
+from loaderx.arrays.indexing import resolve, resolve_batch
 from loaderx.arrays.schema import Schema, read_schema
 from loaderx.errors import ClosedError, SchemaError
+from loaderx.store.buffers import Indices
 from loaderx.store.options import check_max_batch_bytes, check_path
 from loaderx.store.recovery import Recovery
 from loaderx.store.zrecord import Zrecord
@@ -63,6 +66,12 @@ class OpenDataset:
 
     def __getitem__(self, idx: Any) -> Any:
         raise NotImplementedError
+
+    def _resolve_batch(self, idxs: Any) -> tuple[Indices, tuple[int, ...]]:
+        """Return the records a batch's index means, and the axes they come in (see `resolve`)."""
+        if type(idxs) is np.ndarray and idxs.ndim == 1 and idxs.dtype.kind != "b":
+            return idxs, idxs.shape  # what samplers give goes straight through, and is checked where it is read
+        return resolve_batch(self.path, idxs, len(self._store))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (type(self), self._store, self._max_batch_bytes)

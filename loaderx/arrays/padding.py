@@ -104,12 +104,12 @@ def check_max_len(
     idxs : ndarray of int, shape (n,), optional
         Index of each record, where it is known.
     """
+    longest = int(lengths.max(initial=0))
     if max_len is None:
-        return int(lengths.max(initial=0))
+        return longest
     max_len = check_count("max_len", max_len)
-    longer = np.flatnonzero(lengths > max_len)
-    if len(longer):
-        at = int(longer[0])
+    if longest > max_len:
+        at = int(np.argmax(lengths > max_len))
         name = (
             f"position {at} of the batch"
             if idxs is None

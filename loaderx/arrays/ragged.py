@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.arrays.indexing import resolve, resolve_batch
+from loaderx._core.rows import to_rows
+from loaderx.arrays.indexing import resolve
 from loaderx.arrays.opening import OpenDataset
 from loaderx.arrays.padding import check_max_len, pad_scalar
 from loaderx.arrays.schema import Schema
@@ -130,7 +131,7 @@ class RaggedDataset(OpenDataset):
         ------
         RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError, TypeError
         """
-        return self._packed(self._one_axis(*resolve_batch(self.path, idxs, len(self._store))))
+        return self._packed(self._one_axis(*self._resolve_batch(idxs)))
 
     def getitems_padded(
         self, idxs: Any, max_len: int | None = None, pad_value: Any = 0
@@ -157,37 +158,40 @@ class RaggedDataset(OpenDataset):
             A record has more than `max_len` rows, or `pad_value` is no value of the dtype.
         RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, TypeError
         """
-        indices = self._one_axis(*resolve_batch(self.path, idxs, len(self._store)))
+        indices = self._one_axis(*self._resolve_batch(idxs))
         pad = pad_scalar(pad_value, self.dtype).tobytes()
-        lengths = self._rows(self._store.lengths(indices), indices)
-        width = check_max_len(lengths, max_len, indices)
-        data, _ = self._store.gather_padded(
-            indices, width * self._item_bytes, pad, max_bytes=self._max_batch_bytes
-        )
+        lengths = np.empty(0, np.int64)
+        width = 0
+
+        def plan(record_bytes: npt.NDArray[np.uint32]) -> int:
+            nonlocal lengths, width
+            lengths = record_bytes.astype(np.int64)
+            broken = to_rows(lengths, self._item_bytes)
+            if broken >= 0:
+                raise self._not_rows(indices[broken], lengths[broken])
+            width = check_max_len(lengths, max_len, indices)
+            return width * self._item_bytes
+
+        data, _ = self._store.gather_padded(indices, plan, pad, max_bytes=self._max_batch_bytes)
         return data.reshape(-1).view(self.dtype).reshape(len(indices), width, *self.item_shape), lengths
 
     def _packed(self, indices: Indices) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         data, splits = self._store.gather_packed(indices, max_bytes=self._max_batch_bytes)
-        self._rows(np.diff(splits), indices)
-        values = data.view(self.dtype).reshape(-1, *self.item_shape)
-        splits //= self._item_bytes
-        return values, splits
+        broken = to_rows(splits, self._item_bytes)
+        if broken >= 0:
+            raise self._not_rows(indices[broken - 1], splits[broken] - splits[broken - 1])
+        values = data.view(self.dtype)
+        return values.reshape(-1, *self.item_shape) if self.item_shape else values, splits
 
-    def _rows(self, record_bytes: npt.NDArray[Any], indices: Indices) -> npt.NDArray[np.int64]:
-        """Return the rows of each record, or raise `CorruptRecordError` for one that has no whole number of them."""
-        rows = record_bytes.astype(np.int64)
-        broken = np.flatnonzero(rows % self._item_bytes)
-        if len(broken):
-            index = int(indices[broken[0]]) % len(self._store)
-            raise CorruptRecordError(
-                f"{self.path}: record {index} has {rows[broken[0]]} bytes, which are no whole number of rows of "
-                f"{self._item_bytes} bytes ({self.dtype} {self.item_shape}): schema.json belongs to another store, or "
-                "the record is damaged",
-                store=self.path,
-                record=index,
-            )
-        rows //= self._item_bytes
-        return rows
+    def _not_rows(self, index: np.integer[Any], n_bytes: np.integer[Any]) -> CorruptRecordError:
+        record = int(index) % len(self._store)
+        return CorruptRecordError(
+            f"{self.path}: record {record} has {n_bytes} bytes, which are no whole number of rows of "
+            f"{self._item_bytes} bytes ({self.dtype} {self.item_shape}): schema.json belongs to another store, or "
+            "the record is damaged",
+            store=self.path,
+            record=record,
+        )
 
     def _one_axis(self, indices: Indices, shape: tuple[int, ...]) -> Indices:
         if len(shape) != 1:

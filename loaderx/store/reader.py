@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -273,7 +273,7 @@ class Reader:
         """
         self._read(_gather.gather, as_indices(self.path, idxs), dst, record_bytes, True, None, self._team)
 
-    def fill_one(self, index: int, dst: npt.NDArray[Any]) -> None:
+    def fill_one(self, index: SupportsIndex, dst: npt.NDArray[Any]) -> None:
         """Read one record, which must be as long as an array that was made for it: `fill` at less cost.
 
         Parameters
@@ -313,28 +313,27 @@ class Reader:
         RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError
         """
         indices = as_indices(self.path, idxs)
-        splits = np.zeros(len(indices) + 1, np.int64)
-        data = np.empty(0, np.uint8)
+        splits = np.empty(len(indices) + 1, np.int64)
+        data: npt.NDArray[np.uint8] | None = None
 
         def read(snapshot: Snapshot) -> tuple[Any, ...] | None:
             nonlocal data
-            lens = np.empty(len(indices), np.uint32)
-            fault = _gather.lengths(snapshot, indices, lens)
+            fault = _gather.lengths(snapshot, indices, None, splits)
             if fault is not None:
                 return fault
-            np.cumsum(lens, dtype=np.int64, out=splits[1:])
             total = int(splits[-1])
             check_batch_bytes(self.path, total, max_bytes)
             data = empty_batch(total)
-            return _gather.gather_at(snapshot, indices, data, splits, lens, total, self._team)
+            return _gather.gather_at(snapshot, indices, data, splits, None, total, self._team)
 
         self._read(read)
+        assert data is not None  # or there was an error
         return data, splits
 
     def gather_padded(
         self,
         idxs: npt.ArrayLike,
-        stride: int | None = None,
+        stride: int | Callable[[npt.NDArray[np.uint32]], int] | None = None,
         pad: bytes = b"\0",
         *,
         max_bytes: int | None = None,
@@ -344,8 +343,9 @@ class Reader:
         Parameters
         ----------
         idxs : array_like of int, shape (n,)
-        stride : int, optional
-            Bytes for each record; None: the longest one's.
+        stride : int or callable, optional
+            Bytes for each record; None: the longest one's. What is called is given the lengths of the records, and
+            returns it: a multiple of the pad's length, as it has made sure that all the lengths are.
         pad : bytes
             Repeated behind each record; its length divides the stride and the length of every record.
         max_bytes : int, optional
@@ -364,7 +364,8 @@ class Reader:
         RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError
         """
         indices = as_indices(self.path, idxs)
-        stride = None if stride is None else check_count("stride", stride)
+        if stride is not None and not callable(stride):
+            stride = check_count("stride", stride)
         lens = np.empty(len(indices), np.uint32)
         data = np.empty((len(indices), 0), np.uint8)
 
@@ -373,14 +374,17 @@ class Reader:
             fault = _gather.lengths(snapshot, indices, lens)
             if fault is not None:
                 return fault
-            width = stride if stride is not None else int(lens.max(initial=0))
-            if len(pad) == 0 or width % len(pad) or np.any(lens % len(pad)):
-                raise OptionError(
-                    f"{self.path}: a pad has at least one byte, and its length, here {len(pad)}, divides the stride "
-                    f"({width}) and the length of every record",
-                    option="pad",
-                    value=pad,
-                )
+            if callable(stride):
+                width = stride(lens)
+            else:
+                width = stride if stride is not None else int(lens.max(initial=0))
+                if len(pad) == 0 or width % len(pad) or np.any(lens % len(pad)):
+                    raise OptionError(
+                        f"{self.path}: a pad has at least one byte, and its length, here {len(pad)}, divides the "
+                        f"stride ({width}) and the length of every record",
+                        option="pad",
+                        value=pad,
+                    )
             check_batch_bytes(self.path, width * len(indices), max_bytes)
             data = empty_batch(len(indices) * width).reshape(len(indices), width)
             return _gather.gather(snapshot, indices, data, width, False, pad, self._team)
@@ -488,7 +492,7 @@ class Reader:
     def _read(self, call: Callable[..., tuple[Any, ...] | None], *arguments: Any) -> None:
         """Run a call of the core on the current snapshot, again where a change came between."""
         while True:
-            fault = call(self._current(), *arguments)
+            fault = call(self._snapshot or self._current(), *arguments)
             if fault is None:
                 return
             if fault[0] != Fault.GATE_CLOSED:

@@ -1,0 +1,3 @@
+from typing import Any
+
+def to_rows(sizes: Any, row_bytes: int) -> int: ...

@@ -1,0 +1,65 @@
+"""Sizes in bytes as numbers of rows."""
+
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE
+from libc.stdint cimport int64_t
+
+from loaderx._core.views cimport Views, release, take
+
+
+cdef int64_t shift_all(int64_t* sizes, int64_t n, int shift, int64_t rest_mask) noexcept nogil:
+    """Divide by a power of two, which takes a tenth of the time."""
+    cdef int64_t rests = 0
+    cdef int64_t i
+    for i in range(n):
+        rests |= sizes[i]
+    if rests & rest_mask:
+        for i in range(n):
+            if sizes[i] & rest_mask:
+                return i
+    for i in range(n):
+        sizes[i] >>= shift
+    return -1
+
+
+cdef int64_t divide_all(int64_t* sizes, int64_t n, int64_t row_bytes) noexcept nogil:
+    cdef int64_t i
+    for i in range(n):
+        if sizes[i] % row_bytes:
+            return i
+    for i in range(n):
+        sizes[i] //= row_bytes
+    return -1
+
+
+def to_rows(sizes, int64_t row_bytes):
+    """Turn sizes into numbers of rows, in place, unless one of them is no whole number of rows.
+
+    Parameters
+    ----------
+    sizes : writable buffer of int64, shape (n,)
+        In bytes, 0 or more: lengths, or sums of lengths.
+    row_bytes : int
+        At least 1.
+
+    Returns
+    -------
+    int
+        -1; or the position of the first size that is no whole number of rows, and then all are as they were.
+    """
+    cdef Views views
+    cdef Py_buffer* view
+    cdef int64_t n
+    cdef int shift = 0
+    if row_bytes < 1:
+        raise ValueError(f"row_bytes is {row_bytes}, not at least 1")
+    views.n = 0
+    view = take(&views, sizes, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+    n = view.len // 8
+    try:
+        while row_bytes >> shift > 1:
+            shift += 1
+        if row_bytes == <int64_t>1 << shift:
+            return shift_all(<int64_t*>view.buf, n, shift, row_bytes - 1)
+        return divide_all(<int64_t*>view.buf, n, row_bytes)
+    finally:
+        release(&views)
