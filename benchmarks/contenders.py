@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 Records = NDArray[np.uint8]
 Gather = Callable[[NDArray[np.int64]], Any]
+One = Callable[[int], Any]
 
 OWN_HINT = 'build this package: pip install -e ".[bench]"'
 EXTRA_HINT = 'pip install -e ".[bench]"'
@@ -98,20 +99,21 @@ class LoaderxStore:
 
     def prepare(self) -> str:
         """Import the package and refuse 0.7.3 under its name."""
-        self._package = import_or_explain("loaderx")
-        missing = {"Dataset", "write_dataset", "build_info"} - set(dir(self._package))
+        self.package = import_or_explain("loaderx")
+        missing = {"Dataset", "write_dataset", "build_info"} - set(dir(self.package))
         if missing:
             raise NotInstalledError(f"the loaderx found here has no {', '.join(sorted(missing))}")
-        return str(self._package.__version__)
+        return str(self.package.__version__)
 
     def write(self, path: Path, records: Records) -> None:
         """Write a store with the codec of this contender."""
-        self._package.write_dataset(path, records, codec=self.codec, threads=self.threads, progress=False)
+        self.package.write_dataset(path, records, codec=self.codec, threads=self.threads, progress=False)
 
     def open(self, path: Path) -> Gather:
         """Open the array on the store."""
-        dataset = self._opened.enter_context(self._package.Dataset(path, threads=self.threads, io=self.io))
+        dataset = self._opened.enter_context(self.package.Dataset(path, threads=self.threads, io=self.io))
         gather: Gather = dataset.__getitems__
+        self.one: One = dataset.__getitem__
         self.prefetch = getattr(dataset, "prefetch", None)  # an earlier commit has none
         return gather
 
@@ -130,20 +132,21 @@ class LegacyStore:
 
     def prepare(self) -> str:
         """Import the package and refuse any other version."""
-        self._package = import_or_explain("loaderx")
-        version = str(getattr(self._package, "__version__", "of unknown version"))
+        self.package = import_or_explain("loaderx")
+        version = str(getattr(self.package, "__version__", "of unknown version"))
         if version != "0.7.3":
             raise NotInstalledError(f"the loaderx found here is {version}, not 0.7.3")
         return version
 
     def write(self, path: Path, records: Records) -> None:
         """Write a store with the codec of this contender."""
-        self._package.write_dataset(str(path), records, codec=self.codec)
+        self.package.write_dataset(str(path), records, codec=self.codec)
 
     def open(self, path: Path) -> Gather:
         """Open the array on the store."""
-        self._opened = self._package.Dataset(str(path))
+        self._opened = self.package.Dataset(str(path))
         gather: Gather = self._opened.__getitems__
+        self.one: One = self._opened.__getitem__
         return gather
 
     def close(self) -> None:
@@ -168,10 +171,63 @@ class MemmapStore:
     def open(self, path: Path) -> Gather:
         """Map the array."""
         array = np.load(path, mmap_mode="r")
+        self.one: One = lambda index: array[index].copy()
         return lambda idxs: array[idxs]
 
     def close(self) -> None:
         """Nothing is held here: the mapping goes with the array."""
+
+
+class OneByOne:
+    """A contender's records by one integer each: ``dataset[i]``, or a copy of ``array[i]``."""
+
+    def __init__(self, store: LoaderxStore | LegacyStore | MemmapStore) -> None:
+        self._store = store
+        self.prepare, self.write, self.close = store.prepare, store.write, store.close
+
+    def open(self, path: Path) -> Gather:
+        """Open for batches, and take their records one after the other."""
+        self._store.open(path)
+        one = self._store.one
+        return lambda idxs: [one(index) for index in idxs.tolist()]
+
+
+class RaggedStore:
+    """`write_ragged`, and ``RaggedDataset.__getitems__`` or ``getitems_padded``; a record ends before its zeros."""
+
+    def __init__(self, store: LoaderxStore | LegacyStore, padded: bool) -> None:
+        self._store = store
+        self._padded = padded
+        self._opened: Any = None
+        self.prepare = store.prepare
+
+    def write(self, path: Path, records: NDArray[Any]) -> None:
+        """Write each record without the zeros at its end."""
+        arrays = [record[: np.count_nonzero(record)] for record in records]
+        self._store.package.write_ragged(str(path), arrays, codec=self._store.codec)
+
+    def open(self, path: Path) -> Gather:
+        """Open the ragged dataset."""
+        threads = {"threads": self._store.threads} if isinstance(self._store, LoaderxStore) else {}
+        self._opened = self._store.package.RaggedDataset(str(path), **threads)
+        gather: Gather = self._opened.getitems_padded if self._padded else self._opened.__getitems__
+        return gather
+
+    def restore(self, result: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return a batch with the zeros behind its records again."""
+        values, sizes = result
+        full = np.zeros(shape, values.dtype)
+        if self._padded:
+            full[:, : values.shape[1]] = values
+        else:
+            full[np.arange(shape[1]) < np.diff(sizes)[:, None]] = values
+        return full
+
+    def close(self) -> None:
+        """Close the dataset."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
 
 class LmdbStore:

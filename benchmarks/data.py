@@ -71,6 +71,24 @@ def make_waves(num_records: int, num_items: int, seed: int = 0) -> NDArray[np.fl
     return waves
 
 
+def make_sequences(num_records: int, least: int, most: int, seed: int = 0) -> NDArray[np.int32]:
+    """Return sequences of tokens of `least` to `most` items, none of them 0, with zeros behind each.
+
+    Parameters
+    ----------
+    num_records, least, most : int
+    seed : int
+
+    Returns
+    -------
+    ndarray of int32, shape (num_records, most)
+    """
+    rng = np.random.default_rng(seed)
+    sequences = make_tokens(num_records, most, seed) + np.int32(1)
+    sequences[np.arange(most) >= rng.integers(least, most + 1, num_records)[:, None]] = 0
+    return sequences
+
+
 def make_tokens(num_records: int, num_items: int, seed: int = 0) -> NDArray[np.int32]:
     """Return ids of tokens by Zipf's law, the most frequent one 0.
 

@@ -14,7 +14,21 @@ from benchmarks.contenders import (
     LEGACY_HINT,
     OWN_HINT,
     Contender,
+    LegacyStore,
+    LoaderxStore,
+    OneByOne,
+    RaggedStore,
 )
+
+
+def list_ragged(name: str, *, padded: bool) -> tuple[Contender, ...]:
+    """Return the contenders of ragged batches."""
+    ours, alone, legacy = LoaderxStore("raw"), LoaderxStore("raw", 1), LegacyStore("raw")
+    return (
+        Contender(f"loaderx {name}", "loaderx", partial(RaggedStore, ours, padded), OWN_HINT),
+        Contender(f"loaderx {name}, 1 thread", "loaderx", partial(RaggedStore, alone, padded), OWN_HINT),
+        Contender(f"loaderx 0.7.3 {name}", LEGACY_FOLDER, partial(RaggedStore, legacy, padded), LEGACY_HINT),
+    )
 
 
 def list_contenders(bounds_library: Path) -> dict[str, Contender]:
@@ -37,6 +51,13 @@ def list_contenders(bounds_library: Path) -> dict[str, Contender]:
         Contender("lmdb", "lmdb", contenders.LmdbStore, EXTRA_HINT),
         Contender("h5py", "h5py", contenders.Hdf5Store, EXTRA_HINT),
         Contender("arrayrecord", "array_record", contenders.ArrayRecordStore, EXTRA_HINT),
+        Contender("loaderx one", "loaderx", partial(OneByOne, LoaderxStore("raw")), OWN_HINT),
+        Contender("loaderx 0.7.3 one", LEGACY_FOLDER, partial(OneByOne, LegacyStore("raw")), LEGACY_HINT),
+        Contender(
+            "npy memmap one", "numpy", partial(OneByOne, contenders.MemmapStore()), "pip install numpy"
+        ),
+        *list_ragged("packed", padded=False),
+        *list_ragged("padded", padded=True),
         Contender("memcpy bound", "bounds.c", partial(bounds.MemcpyBound, bounds_library), bounds.HINT),
         Contender("libzstd bound", "bounds.c", partial(bounds.ZstdBound, bounds_library), bounds.HINT),
         Contender("libzstd alone", "bounds.c", partial(bounds.CompressBound, bounds_library), bounds.HINT),

@@ -56,10 +56,14 @@ class Worker:
         """Open, gather every record once in random order, and compare each with the array; the number of records."""
         records = np.load(data, mmap_mode="r")
         gather = self._store.open(Path(path))
+        restore = getattr(self._store, "restore", None)
         order = np.random.default_rng(1).permutation(len(records))
         for start in range(0, len(order), batch):
             idxs = order[start : start + batch]
-            if not np.array_equal(np.asarray(gather(idxs)), records[idxs]):
+            found, expected = gather(idxs), records[idxs]
+            if restore is not None:
+                found = restore(found, expected.shape)
+            if not np.array_equal(np.asarray(found), expected):
                 raise ValueError("a gather gave other bytes than were written")
         self._gather, self._num_records = gather, len(records)
         return len(records)

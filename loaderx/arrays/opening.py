@@ -70,7 +70,10 @@ class OpenDataset:
     def _resolve_batch(self, idxs: Any) -> tuple[Indices, tuple[int, ...]]:
         """Return the records a batch's index means, and the axes they come in (see `resolve`)."""
         if type(idxs) is np.ndarray and idxs.ndim == 1 and idxs.dtype.kind != "b":
-            return idxs, idxs.shape  # what samplers give goes straight through, and is checked where it is read
+            return (
+                idxs,
+                idxs.shape,
+            )  # what samplers give goes straight through, and is checked where it is read
         return resolve_batch(self.path, idxs, len(self._store))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import cold, docs, pairing, registry, safety, store
+from benchmarks import cold, docs, pairing, registry, safety, small, store
 from benchmarks.__main__ import main
 from benchmarks.contenders import NotInstalledError
 from benchmarks.data import make_records
@@ -84,7 +84,8 @@ def test_every_target_names_rows_that_its_benchmark_measures() -> None:
         "busy_raw": store.BUSY_RAW,
     }
     every = registry.list_contenders(Path("none"))
-    assert set().union(*tables.values(), store.BUSY_ZSTD, safety.GATHERS) == set(every)
+    small_names = [kind.names for kind in small.KINDS.values()]
+    assert set().union(*tables.values(), store.BUSY_ZSTD, safety.GATHERS, *small_names) == set(every)
     for target in TARGETS:
         assert target.benchmark in docs.SECTIONS
         if target.benchmark == "store":
