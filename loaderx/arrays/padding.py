@@ -70,7 +70,8 @@ def pad(
             option="row_splits",
             value=row_splits,
         )
-    width = check_max_len(lengths, max_len)
+    longest = int(lengths.max(initial=0))
+    width = longest if max_len is None else check_max_len(lengths, longest, max_len)
     row_bytes = rows.dtype.itemsize * math.prod(rows.shape[1:])
     if len(lengths) * width * row_bytes > check_max_batch_bytes(None):
         raise OptionError(
@@ -92,7 +93,7 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def check_max_len(
-    lengths: npt.NDArray[np.int64], max_len: int | None, idxs: npt.NDArray[Any] | None = None
+    lengths: npt.NDArray[np.int64], longest: int, max_len: int, idxs: npt.NDArray[Any] | None = None
 ) -> int:
     """Return the number of rows to pad to, or raise `OptionError` naming the first record that has more.
 
@@ -100,13 +101,12 @@ def check_max_len(
     ----------
     lengths : ndarray of int64, shape (n,)
         Rows in each record.
-    max_len : int or None
+    longest : int
+        The most of them.
+    max_len : int
     idxs : ndarray of int, shape (n,), optional
         Index of each record, where it is known.
     """
-    longest = int(lengths.max(initial=0))
-    if max_len is None:
-        return longest
     max_len = check_count("max_len", max_len)
     if longest > max_len:
         at = int(np.argmax(lengths > max_len))

@@ -166,18 +166,18 @@ class RaggedDataset(OpenDataset):
         def plan(record_bytes: npt.NDArray[np.uint32]) -> int:
             nonlocal lengths, width
             lengths = record_bytes.astype(np.int64)
-            broken = to_rows(lengths, self._item_bytes)
+            broken, longest = to_rows(lengths, self._item_bytes)
             if broken >= 0:
                 raise self._not_rows(indices[broken], lengths[broken])
-            width = check_max_len(lengths, max_len, indices)
+            width = longest if max_len is None else check_max_len(lengths, longest, max_len, indices)
             return width * self._item_bytes
 
         data, _ = self._store.gather_padded(indices, plan, pad, max_bytes=self._max_batch_bytes)
-        return data.reshape(-1).view(self.dtype).reshape(len(indices), width, *self.item_shape), lengths
+        return np.ndarray((len(indices), width, *self.item_shape), self.dtype, data), lengths
 
     def _packed(self, indices: Indices) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         data, splits = self._store.gather_packed(indices, max_bytes=self._max_batch_bytes)
-        broken = to_rows(splits, self._item_bytes)
+        broken, _ = to_rows(splits, self._item_bytes)
         if broken >= 0:
             raise self._not_rows(indices[broken - 1], splits[broken] - splits[broken - 1])
         values = data.view(self.dtype)

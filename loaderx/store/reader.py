@@ -367,7 +367,7 @@ class Reader:
         if stride is not None and not callable(stride):
             stride = check_count("stride", stride)
         lens = np.empty(len(indices), np.uint32)
-        data = np.empty((len(indices), 0), np.uint8)
+        data: npt.NDArray[np.uint8] | None = None
 
         def read(snapshot: Snapshot) -> tuple[Any, ...] | None:
             nonlocal data
@@ -390,6 +390,7 @@ class Reader:
             return _gather.gather(snapshot, indices, data, width, False, pad, self._team)
 
         self._read(read)
+        assert data is not None  # or there was an error
         return data, lens
 
     def lengths(self, idxs: npt.ArrayLike) -> npt.NDArray[np.uint32]:
