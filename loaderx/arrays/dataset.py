@@ -140,7 +140,7 @@ class Dataset(OpenDataset):
         if self._item_bytes > self._max_batch_bytes:
             check_batch_bytes(self.path, self._item_bytes, self._max_batch_bytes)
         record = empty_array(self.shape, self.dtype, self._item_bytes)
-        self._store.fill_one(index, record)
+        self._store._fill_one(index, record)
         return record if self.shape else record[()]
 
     def _gather(
@@ -155,7 +155,7 @@ class Dataset(OpenDataset):
         if n_bytes > self._max_batch_bytes:
             check_batch_bytes(self.path, n_bytes, self._max_batch_bytes)
         out = empty_array(shape, self.dtype, n_bytes)
-        self._store.fill(indices, out, self._item_bytes)
+        self._store._fill(indices, out, self._item_bytes)
         return out
 
     def _check_out(self, out: Any, shape: tuple[int, ...]) -> None:

@@ -256,7 +256,31 @@ class Reader:
 
         self._read(read)
 
-    def fill(self, idxs: npt.ArrayLike, dst: npt.NDArray[Any], record_bytes: int) -> None:
+    def gather_stacked(self, idxs: npt.ArrayLike, record_bytes: int) -> npt.NDArray[np.uint8]:
+        """Read records of one length into new memory.
+
+        Parameters
+        ----------
+        idxs : array_like of int, shape (n,)
+        record_bytes : int
+            What every record must have.
+
+        Returns
+        -------
+        ndarray of uint8, shape (n * record_bytes,)
+            Record ``idxs[i]`` begins at ``i * record_bytes``.
+
+        Raises
+        ------
+        RecordIndexError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError, OptionError
+        """
+        indices = as_indices(self.path, idxs)
+        record_bytes = check_count("record_bytes", record_bytes)
+        data = empty_batch(len(indices) * record_bytes)
+        self._fill(indices, data, record_bytes)
+        return data
+
+    def _fill(self, idxs: npt.ArrayLike, dst: npt.NDArray[Any], record_bytes: int) -> None:
         """Read records of one length into an array that was made for them; `gather` takes any destination.
 
         Parameters
@@ -273,8 +297,8 @@ class Reader:
         """
         self._read(_gather.gather, as_indices(self.path, idxs), dst, record_bytes, True, None, self._team)
 
-    def fill_one(self, index: SupportsIndex, dst: npt.NDArray[Any]) -> None:
-        """Read one record, which must be as long as an array that was made for it: `fill` at less cost.
+    def _fill_one(self, index: SupportsIndex, dst: npt.NDArray[Any]) -> None:
+        """Read one record, which must be as long as an array that was made for it: `_fill` at less cost.
 
         Parameters
         ----------
