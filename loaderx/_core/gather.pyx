@@ -32,8 +32,8 @@ from loaderx._core.maps cimport MapSlot, file_size, monotonic_ns, read_at
 from loaderx._core.pool cimport Pool, pool_put, pool_take
 from loaderx._core.scratch cimport KEPT_SCRATCH, Scratch, grow, shrink
 from loaderx._core.shuffle cimport unshuffle_record
-from loaderx._core.snapshot cimport Snapshot
-from loaderx._core.threads cimport governed_team_size, judge_team, team_size
+from loaderx._core.snapshot cimport Gate, Snapshot
+from loaderx._core.threads cimport governed_team_size, judge_team, learn_cost, team_size, weigh
 from loaderx._core.views cimport Views, overlap, release, take
 from loaderx._core.zstd cimport (
     ZSTD_CONTENTSIZE_ERROR,
@@ -99,6 +99,9 @@ cdef enum:
     # processor can have under way at once.
     SMALL_RECORDS_AT_ONCE = 8
     SMALL_LINES_AHEAD = 4
+
+    # Calls below this cost about the same whatever a byte costs.
+    LEARN_BYTES = 8 * 1024
 
     # The number of no chunk.
     NO_CHUNK = 0xFFFFFFFF
@@ -686,11 +689,14 @@ cdef int64_t share_of(int64_t n, int64_t work_bytes, int n_threads) noexcept nog
 
 cdef object run(Batch* batch, Snapshot snapshot, int wanted_threads, int64_t work_bytes):
     """Serve the whole batch with a team as large as the work deserves; None or the fault at the lowest position."""
-    cdef int n_threads = governed_team_size(wanted_threads, work_bytes, batch.n)
+    cdef Gate gate = snapshot.gate
+    cdef int n_threads = governed_team_size(wanted_threads, weigh(work_bytes, gate.byte_ns), batch.n)
     cdef Crew crew
     cdef Worker* lowest = NULL
     cdef Ahead ahead
-    cdef int64_t team_ns
+    cdef int64_t took_ns = 0
+    cdef int64_t own_ns
+    cdef int64_t own_n
     cdef int64_t share
     cdef int64_t at = 0
     cdef int64_t end
@@ -715,11 +721,17 @@ cdef object run(Batch* batch, Snapshot snapshot, int wanted_threads, int64_t wor
                         serve_share(batch, crew.workers[threadid()], at + i * share, min(at + (i + 1) * share, end))
                 look_back(&ahead, at, end)
                 at = end
+            if work_bytes >= LEARN_BYTES:
+                took_ns = monotonic_ns() - batch.begin_ns
         settle(&ahead, snapshot)
-        # Of a team that waits for a disk there is nothing to learn.
-        if n_threads > 1 and not (ahead.looks and ahead.credit > 0):
-            team_ns = monotonic_ns() - batch.begin_ns
-            judge_team(team_ns, crew.workers[0].served_ns - batch.begin_ns, crew.workers[0].n_served, batch.n)
+        # Of a call that waits for a disk, or ended early, there is nothing to learn.
+        if work_bytes >= LEARN_BYTES and crew.workers[0].fault == 0 and not (ahead.looks and ahead.credit > 0):
+            own_ns, own_n = took_ns, batch.n
+            if n_threads > 1:
+                own_ns, own_n = crew.workers[0].served_ns - batch.begin_ns, crew.workers[0].n_served
+                judge_team(took_ns, own_ns, own_n, batch.n)
+            if own_n > 0:
+                gate.byte_ns = learn_cost(gate.byte_ns, own_ns, <double>work_bytes * own_n / batch.n)
         for t in range(n_threads):
             if crew.workers[t].fault and (lowest == NULL or crew.workers[t].position < lowest.position):
                 lowest = crew.workers[t]

@@ -37,7 +37,8 @@ cdef class Gate:
     """Counts the calls that read through the snapshots of one handle, so that a change can wait until there are none.
 
     Its fields are read and written with the GIL held only. `hold` is whatever has to live as long as a call reads: a
-    call keeps its snapshot alive, and that its gate. It also keeps what the handle's calls learn about the disk.
+    call keeps its snapshot alive, and that its gate. It also keeps what the handle's calls learn about the disk, and
+    about what its records cost.
     """
 
     def __cinit__(self):

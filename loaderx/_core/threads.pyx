@@ -40,6 +40,12 @@ cdef enum:
     TEAM_BYTES = 256 * 1024
     # Each thread of a team gets at least this much.
     THREAD_BYTES = 128 * 1024
+    # Bytes that cost more than this weigh as many times more: copying costs a sixteenth to an eighth of a nanosecond a
+    # byte, decompressing a quarter to three. So it takes about 30 us of work to deserve a team.
+    BYTES_A_NS = 8
+    MOST_WEIGHT = 64
+    # What one call adds at most to what a byte is taken to cost: one over this.
+    COST_GROWTH = 8
 
     # What teams may lose, in batches, before one thread serves alone, and for how many batches it then does: the pause
     # doubles while the neighbour stays, so that trying costs next to nothing.
@@ -60,6 +66,21 @@ cdef int team_size(int wanted, int64_t work_bytes, int64_t n_items) noexcept nog
         return 1
     team = min(<int64_t>wanted, work_bytes // THREAD_BYTES, n_items)
     return <int>team if team > 1 else 1
+
+
+cdef int64_t weigh(int64_t work_bytes, double byte_ns) noexcept nogil:
+    """Return how many bytes of copying are as much work as these, each of which takes a thread `byte_ns`."""
+    return <int64_t>(work_bytes * max(1.0, min(byte_ns * BYTES_A_NS, <double>MOST_WEIGHT)))
+
+
+cdef double learn_cost(double byte_ns, int64_t took_ns, double n_bytes) noexcept nogil:
+    """Return what a byte is taken to cost after a thread took `took_ns` for `n_bytes`.
+
+    A cheaper call is believed at once. A dearer one may have been interrupted, and moves the number by an eighth: some
+    ten calls in a row do.
+    """
+    cdef double cost = took_ns / max(n_bytes, 1.0)
+    return min(cost, byte_ns + max(byte_ns, 1.0 / BYTES_A_NS) / COST_GROWTH)
 
 
 cdef struct Governor:
@@ -106,6 +127,32 @@ cdef int governed_team_size(int wanted, int64_t work_bytes, int64_t n_items) noe
         governor.solo_calls -= 1
         return 1
     return team
+
+
+def follow_cost(double byte_ns, took_ns, n_bytes):
+    """Return what a byte is taken to cost (ns) after each of several calls, as gathers keep it.
+
+    Parameters
+    ----------
+    byte_ns : float
+        Before them; 0: nothing is known.
+    took_ns, n_bytes : sequence of int
+        Of each call: the time one thread took, and its bytes.
+
+    Returns
+    -------
+    list of float
+    """
+    cdef list after = []
+    for took, size in zip(took_ns, n_bytes, strict=True):
+        byte_ns = learn_cost(byte_ns, took, size)
+        after.append(byte_ns)
+    return after
+
+
+def plan_team(int wanted, int64_t work_bytes, int64_t n_items, double byte_ns):
+    """Return how many threads a call of `n_items` and `work_bytes` gets, of `wanted`, where teams pay."""
+    return team_size(wanted, weigh(work_bytes, byte_ns), n_items)
 
 
 def in_forked_child():
