@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 
 from benchmarks import cold, docs, pairing, registry, safety, small, store
 from benchmarks.__main__ import main
@@ -158,7 +159,6 @@ def test_check_table_is_a_command_with_a_status(
 
 
 def test_the_data_are_the_same_for_the_same_seed_and_barely_compressible() -> None:
-    zstandard = pytest.importorskip("zstandard")
     records = make_records(20, (3, 64, 64), seed=7)
     assert records.shape == (20, 3, 64, 64)
     assert records.dtype == np.dtype(np.uint8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from benchmarks.targets import TARGETS, evaluate
 from benchmarks.turns import QUICK
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.needs_compiler
 def test_quick_gives_every_target_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "checksum.json"
     assert main(["checksum", "--quick", "--json", str(file), "--dir", str(tmp_path)]) == 0
