@@ -65,7 +65,7 @@ def delete(store: Path, session: Session, targets: npt.NDArray[np.int64]) -> Non
     with files.errors_named(store, "delete records", "the store is as it was before"):
         rows["old"] = read_entries(session.files.table, slots)
         rows["new"] = read_entries(session.files.table, sources)
-        if (sums := session.sums()) is not None:
+        if (sums := session.open_sums()) is not None:
             rows["old_sum"] = read_slots(sums, slots)
             rows["new_sum"] = read_slots(sums, sources)
         after = Header(*header.tail, header.length - len(targets))
