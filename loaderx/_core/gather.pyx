@@ -70,8 +70,8 @@ cdef enum:
     # The number of no chunk.
     NO_CHUNK = 0xFFFFFFFF
 
-    # What the processor is asked for ahead of a copy: table entries, and the first lines of each page of a record; within
-    # a page its own prefetchers follow. Of records below a page several are in flight at a time.
+    # What the processor is asked for ahead of a copy: table entries, and the first lines of each page of a record;
+    # within a page its own prefetchers follow. Of records below a page several are in flight at a time.
     SMALL_RECORDS_AHEAD = 6
     LINE = 64
     LINES_AHEAD = 8

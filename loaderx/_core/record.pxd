@@ -1,7 +1,8 @@
-# One record of a store: its table entry looked up and checked against the files, its sum, its stored bytes found, and the
-# record made of them. Inline, because whoever reads records does so once for each.
+# One record of a store: its table entry looked up and checked against the files, its sum, its stored bytes found, and
+# the record made of them. Inline, because whoever reads records does so once for each.
 #
-# What goes wrong is noted in the `Worker`, by one of the numbers of `loaderx._core.fault`: there is no GIL to raise with.
+# What goes wrong is noted in the `Worker`, by one of the numbers of `loaderx._core.fault`: there is no GIL to raise
+# with.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
