@@ -2,7 +2,6 @@
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
 from loaderx._core.pool cimport Pool, pool_put, pool_take
 from loaderx._core.record cimport (
@@ -32,8 +31,7 @@ from loaderx._core.zstd cimport ZSTD_freeDCtx
 
 
 cdef void bind_store(Batch* batch, Snapshot snapshot) noexcept:
-    """Fill a batch with what every call needs."""
-    memset(batch, 0, sizeof(Batch))
+    """Say what a batch is read from. Which records, and when, is still to be said."""
     batch.table = snapshot.table_slot
     batch.sums = snapshot.sums_slot
     batch.chunks = snapshot.chunk_slots
@@ -45,7 +43,7 @@ cdef void bind_store(Batch* batch, Snapshot snapshot) noexcept:
 
 
 cdef int bind(Batch* batch, Snapshot snapshot, Py_buffer* idxs) except -1:
-    """Fill a batch with what every call needs, and its indices."""
+    """Say what a batch is read from, and which records. `begin` says when."""
     cdef char kind = idxs.format[0] if idxs.format != NULL else 0
     if idxs.itemsize != 8 or kind not in (c"q", c"l", c"Q", c"L"):
         raise TypeError("indices must be an int64 or uint64 array")
