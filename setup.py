@@ -40,10 +40,13 @@ MODULES: dict[str, tuple[str, ...]] = {
     "snapshot": ("zstd",),
     "ahead": (),
     "rows": (),
-    "threads": ("openmp",),
+    "threads": (),
+    "facts": ("zstd", "openmp"),
     "checksum": ("openmp",),
     "shuffle": (),
+    "batch": ("zstd",),
     "gather": ("zstd", "openmp"),
+    "survey": ("zstd", "openmp"),
     "compress": ("zstd", "openmp"),
 }
 

@@ -23,7 +23,10 @@ TORCH_PYTHON = (3, 11)
 MATRIX_CASES = 48
 
 # Tests that need more than `.[test]`; with --require=all the absence of what they need is a failure.
-BEYOND_TEST_EXTRA = "needs_peer or needs_network or needs_torch or needs_jax or needs_ray"
+BEYOND_TEST_EXTRA = (
+    "needs_peer or needs_network or needs_torch or needs_jax or needs_ray or needs_cold_files or needs_open_files"
+    " or needs_bounds"
+)
 
 # Imports the named modules in this order, then lets each do some work beside the others.
 NEIGHBOURS_PROGRAM = """

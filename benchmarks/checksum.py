@@ -19,11 +19,9 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,14 +33,10 @@ from benchmarks.bounds import run_tool
 from benchmarks.contenders import NotInstalledError
 from benchmarks.data import make_records
 from benchmarks.environment import describe_environment
-from benchmarks.neighbour import ForeignLoad
-from benchmarks.pairing import run_rounds
-from benchmarks.report import print_result
-from benchmarks.results import Result, Table, make_table, write_result
+from benchmarks.options import add_folder_arguments, add_result_arguments, run_in_folder
+from benchmarks.results import Result, Table
+from benchmarks.turns import QUICK, Size, measure_rows
 
-LEAST_ROUNDS = 7
-MOST_FOREIGN_CORES = 0.1
-MOST_TRIES = 6
 SOURCE = Path(__file__).with_name("checksum.c")
 HEADERS = Path(__file__).parents[1] / "loaderx" / "_core"
 BASELINES = ("sse2", "portable")
@@ -52,31 +46,6 @@ PAGE_BYTES = 4096
 NOT_VERIFIED = "not verified"
 BEST = "the best kernel"
 BASELINE = "the baseline kernel"
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much data, how large a batch, how many rounds, and how long one turn is."""
-
-    num_records: int = 20_000
-    record_bytes: int = 12_288
-    batch: int = 256
-    num_rounds: int = 21
-    turn_s: float = 0.15
-    redo: bool = True
-
-
-QUICK = Size(num_records=300, batch=32, num_rounds=2, turn_s=0.005, redo=False)
-
-
-def take_turn(size: Size, measure: Callable[[], float]) -> float:
-    """Measure, again where other programs ran meanwhile."""
-    for _ in range(MOST_TRIES if size.redo else 1):
-        foreign = ForeignLoad([])
-        value = measure()
-        if foreign.measure() <= MOST_FOREIGN_CORES:
-            break
-    return value
 
 
 class Memory:
@@ -139,12 +108,6 @@ class Memory:
         return measure_rows(self._size, title, "GiB/s", rows)
 
 
-def measure_rows(size: Size, title: str, unit: str, rows: dict[str, Callable[[], float]]) -> Table:
-    """Measure rows in turn; the first is the one that ratios are of."""
-    values = run_rounds(list(rows), lambda name, _: take_turn(size, rows[name]), size.num_rounds)
-    return make_table(title, unit, next(iter(rows)), values)
-
-
 def measure_gathers(size: Size, folder: Path) -> Table:
     """Measure gathers from one store, not verified and verified with each kernel."""
     from loaderx import Dataset, write_dataset
@@ -191,30 +154,14 @@ def measure_gathers(size: Size, folder: Path) -> Table:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--rounds", type=int, help=f"rounds, at least {LEAST_ROUNDS} (default {Size.num_rounds})"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
-    parser.add_argument(
-        "--dir", type=Path, help="folder for the store to gather from (default: the temporary one)"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny data: shows that everything runs, measures nothing"
-    )
+    add_result_arguments(parser, Size.num_rounds)
+    add_folder_arguments(parser, "for the store to gather from")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the benchmark, print its tables, and write its result; 2 when an option is wrong."""
-    size = QUICK if options.quick else Size(num_rounds=options.rounds or Size.num_rounds)
-    if size.num_rounds < LEAST_ROUNDS and not options.quick:
-        print(f"--rounds must be at least {LEAST_ROUNDS}")
-        return 2
-    with tempfile.TemporaryDirectory(dir=options.dir) as folder:
-        result = measure(size, Path(folder))
-    print_result(result)
-    if options.json:
-        write_result(options.json, result)
-    return 0
+    size = QUICK if options.quick else Size(num_rounds=options.rounds)
+    return run_in_folder(options, partial(measure, size))
 
 
 def measure(size: Size, folder: Path) -> Result:

@@ -23,10 +23,10 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +35,16 @@ from numpy.typing import NDArray
 from benchmarks.bounds import run_tool
 from benchmarks.contenders import NotInstalledError
 from benchmarks.environment import describe_environment
+from benchmarks.options import (
+    add_folder_arguments,
+    add_peers_argument,
+    add_result_arguments,
+    run_in_folder,
+)
 from benchmarks.pairing import run_rounds
 from benchmarks.process import ContenderProcess
 from benchmarks.registry import list_contenders
-from benchmarks.report import print_result
-from benchmarks.results import Result, Table, make_table, write_result
+from benchmarks.results import Result, Table, make_table
 
 LEAST_ROUNDS = 5
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
@@ -262,43 +267,35 @@ class Bench:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--rounds", type=int, help=f"rounds, at least {LEAST_ROUNDS} (default {Size.num_rounds})"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
-    parser.add_argument("--peers", type=Path, metavar="DIR", help="folder with a folder of packages a peer")
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        help="folder on the disk to measure, with room for 5 GiB (default: the temporary one)",
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny data, nothing dropped: shows that everything runs"
+    add_result_arguments(parser, Size.num_rounds, LEAST_ROUNDS)
+    add_peers_argument(parser)
+    add_folder_arguments(
+        parser,
+        "on the disk to measure, with room for 5 GiB",
+        "tiny data, nothing dropped: shows that everything runs",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the benchmark, print its tables, and write its result; 2 when an option or the user is wrong."""
-    size = QUICK if options.quick else Size(num_rounds=options.rounds or Size.num_rounds)
-    if size.num_rounds < LEAST_ROUNDS and not options.quick:
-        print(f"--rounds must be at least {LEAST_ROUNDS}")
-        return 2
+    size = QUICK if options.quick else Size(num_rounds=options.rounds)
     try:
-        if size.drops:
-            drop_caches()
+        return run_in_folder(options, partial(measure, size, options.peers), LEAST_ROUNDS)
     except NotPermittedError as error:
         print(error)
         return 2
-    with tempfile.TemporaryDirectory(dir=options.dir) as folder:
-        result = measure(size, Path(folder), options.peers)
-    print_result(result)
-    if options.json:
-        write_result(options.json, result)
-    return 0
 
 
-def measure(size: Size, folder: Path, peers: Path | None) -> Result:
-    """Measure everything in `folder`, which is left full."""
+def measure(size: Size, peers: Path | None, folder: Path) -> Result:
+    """Measure everything in `folder`, which is left full.
+
+    Raises
+    ------
+    NotPermittedError
+        At once, where caches are to be dropped.
+    """
+    if size.drops:
+        drop_caches()
     environment = describe_environment()
     bench = Bench(size, folder / "data.npy", folder / "data.zr", folder / "warm.zr")
     write_data(bench.data, size)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from pathlib import Path
 
 from benchmarks.environment import describe_environment
+from benchmarks.options import add_result_arguments, are_too_few, report
 from benchmarks.pairing import run_rounds
-from benchmarks.report import print_result
-from benchmarks.results import Result, make_table, write_result
+from benchmarks.results import Result, make_table
 
-LEAST_ROUNDS = 7
+NUM_ROUNDS = 21
 TIMED = "import numpy, time; s = time.perf_counter(); import {}; print(1e3 * (time.perf_counter() - s))"
 
 
@@ -28,14 +27,12 @@ def time_import(name: str, index: int) -> float:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--rounds", type=int, default=21, help=f"rounds, at least {LEAST_ROUNDS}")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
+    add_result_arguments(parser, NUM_ROUNDS)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the benchmark, print its table, and write its result; 2 when an option is wrong or the import fails."""
-    if options.rounds < LEAST_ROUNDS:
-        print(f"--rounds must be at least {LEAST_ROUNDS}")
+    if are_too_few(options.rounds):
         return 2
     environment = describe_environment()
     try:
@@ -51,7 +48,5 @@ def run(options: argparse.Namespace) -> int:
         "tables": {"import": make_table("`import loaderx` on top of NumPy", "ms", "loaderx", rows)},
         "missing": {},
     }
-    print_result(result)
-    if options.json:
-        write_result(options.json, result)
+    report(options, result)
     return 0

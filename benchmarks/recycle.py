@@ -21,7 +21,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
@@ -33,10 +32,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.checksum import LEAST_ROUNDS, Size, measure_rows
 from benchmarks.environment import describe_environment
-from benchmarks.report import print_result
-from benchmarks.results import Result, Table, make_table, write_result
+from benchmarks.options import add_folder_arguments, add_result_arguments, run_in_folder
+from benchmarks.results import Result, Table, make_table
+from benchmarks.turns import Size, measure_rows
 
 DEFAULT = Size(num_records=1_500, record_bytes=147 << 10, batch=256, turn_s=0.3)
 QUICK = Size(num_records=40, record_bytes=4 << 10, batch=32, num_rounds=2, turn_s=0.005, redo=False)
@@ -130,29 +129,14 @@ def measure_burst(size: Size, path: Path) -> Table:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--rounds", type=int, help=f"rounds, at least {LEAST_ROUNDS} (default {Size.num_rounds})"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
-    parser.add_argument("--dir", type=Path, help="folder for the store (default: the temporary one)")
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny data: shows that everything runs, measures nothing"
-    )
+    add_result_arguments(parser, DEFAULT.num_rounds)
+    add_folder_arguments(parser, "for the store")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the benchmark, print its tables, and write its result; 2 when an option is wrong."""
-    num_rounds = DEFAULT.num_rounds if options.rounds is None else options.rounds
-    if num_rounds < LEAST_ROUNDS and not options.quick:
-        print(f"--rounds must be at least {LEAST_ROUNDS}")
-        return 2
-    size = QUICK if options.quick else replace(DEFAULT, num_rounds=num_rounds)
-    with tempfile.TemporaryDirectory(dir=options.dir) as folder:
-        result = measure(size, Path(folder))
-    print_result(result)
-    if options.json:
-        write_result(options.json, result)
-    return 0
+    size = QUICK if options.quick else replace(DEFAULT, num_rounds=options.rounds)
+    return run_in_folder(options, partial(measure, size))
 
 
 def measure(size: Size, folder: Path) -> Result:

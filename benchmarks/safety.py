@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -26,11 +25,16 @@ from benchmarks.bounds import compile_bounds
 from benchmarks.contenders import NotInstalledError
 from benchmarks.data import make_records
 from benchmarks.environment import describe_environment
-from benchmarks.report import print_result
-from benchmarks.results import Result, Table, make_table, write_result
+from benchmarks.options import (
+    add_folder_arguments,
+    add_peers_argument,
+    add_result_arguments,
+    run_in_folder,
+)
+from benchmarks.results import Result, Table, make_table
 from benchmarks.store import QUICK, Bench, Size
 
-LEAST_ROUNDS = 7
+NUM_ROUNDS = 21
 GATHERS = (
     "loaderx raw",
     "loaderx before raw",
@@ -43,35 +47,21 @@ SMALL_RECORD_BYTES = 1024
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--rounds", type=int, default=21, help=f"rounds, at least {LEAST_ROUNDS} (default 21)"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
-    parser.add_argument("--peers", type=Path, metavar="DIR", help="folder with a folder loaderx-before")
-    parser.add_argument("--dir", type=Path, help="folder for the stores (default: the temporary one)")
+    add_result_arguments(parser, NUM_ROUNDS)
+    add_peers_argument(parser)
+    add_folder_arguments(parser)
     parser.add_argument(
         "--tmpfs", type=Path, default=Path("/dev/shm"), help="a memory file system to append on"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny data: shows that everything runs, measures nothing"
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the benchmark, print its tables, and write its result; 2 when an option is wrong."""
-    if options.rounds < LEAST_ROUNDS and not options.quick:
-        print(f"--rounds must be at least {LEAST_ROUNDS}")
-        return 2
     size = QUICK if options.quick else Size(num_rounds=options.rounds)
-    with tempfile.TemporaryDirectory(dir=options.dir) as folder:
-        result = measure(size, Path(folder), options.tmpfs, options.peers)
-    print_result(result)
-    if options.json:
-        write_result(options.json, result)
-    return 0
+    return run_in_folder(options, partial(measure, size, options.tmpfs, options.peers))
 
 
-def measure(size: Size, folder: Path, tmpfs: Path, peers: Path | None) -> Result:
+def measure(size: Size, tmpfs: Path, peers: Path | None, folder: Path) -> Result:
     """Measure in `folder`, which is left full."""
     environment = describe_environment()
     bounds_library = folder / "bounds.so"

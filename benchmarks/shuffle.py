@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -31,12 +30,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.bounds import ZSTD_LEVEL, CompressBound, ZstdBound, compile_bounds, run_tool
-from benchmarks.checksum import HEADERS, LEAST_ROUNDS, QUICK, Size, measure_rows
+from benchmarks.checksum import HEADERS
 from benchmarks.contenders import NotInstalledError
 from benchmarks.data import make_tokens, make_waves
 from benchmarks.environment import describe_environment
-from benchmarks.report import print_result
-from benchmarks.results import Result, Table, make_table, write_result
+from benchmarks.options import add_folder_arguments, add_result_arguments, run_in_folder
+from benchmarks.results import Result, Table, make_table
+from benchmarks.turns import QUICK, Size, measure_rows
 
 SOURCE = Path(__file__).with_name("shuffle.c")
 RECORDS_IN_CACHE = 21
@@ -246,30 +246,14 @@ class Kind:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--rounds", type=int, help=f"rounds, at least {LEAST_ROUNDS} (default {Size.num_rounds})"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
-    parser.add_argument(
-        "--dir", type=Path, help="folder for the stores to gather from (default: the temporary one)"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny data: shows that everything runs, measures nothing"
-    )
+    add_result_arguments(parser, Size.num_rounds)
+    add_folder_arguments(parser, "for the stores to gather from")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the benchmark, print its tables, and write its result; 2 when an option is wrong."""
-    size = QUICK if options.quick else Size(num_rounds=options.rounds or Size.num_rounds)
-    if size.num_rounds < LEAST_ROUNDS and not options.quick:
-        print(f"--rounds must be at least {LEAST_ROUNDS}")
-        return 2
-    with tempfile.TemporaryDirectory(dir=options.dir) as folder:
-        result = measure(size, Path(folder))
-    print_result(result)
-    if options.json:
-        write_result(options.json, result)
-    return 0
+    size = QUICK if options.quick else Size(num_rounds=options.rounds)
+    return run_in_folder(options, partial(measure, size))
 
 
 def measure(size: Size, folder: Path) -> Result:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,14 @@ from numpy.typing import NDArray
 from benchmarks.data import make_sequences
 from benchmarks.environment import describe_environment
 from benchmarks.neighbour import busy_process
-from benchmarks.report import print_result
-from benchmarks.results import Result, Table, round_number, write_result
-from benchmarks.store import LEAST_ROUNDS, Bench, Size
+from benchmarks.options import (
+    add_folder_arguments,
+    add_peers_argument,
+    add_result_arguments,
+    run_in_folder,
+)
+from benchmarks.results import Result, Table, round_number
+from benchmarks.store import Bench, Size
 
 DEFAULT = Size(shape=(), num_rounds=11, turn_s=0.1)
 QUICK = replace(DEFAULT, num_records=300, batch=32, num_rounds=2, turn_s=0.005, redo=False)
@@ -112,33 +117,18 @@ def measure_kind(kind: Kind, size: Size, folder: Path, peers: Path | None) -> tu
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--rounds", type=int, help=f"rounds, at least {LEAST_ROUNDS} (default {DEFAULT.num_rounds})"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
-    parser.add_argument("--peers", type=Path, metavar="DIR", help="folder of peers, as tests.peers fills it")
-    parser.add_argument("--dir", type=Path, help="folder for the stores (default: the temporary one)")
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny data: shows that everything runs, measures nothing"
-    )
+    add_result_arguments(parser, DEFAULT.num_rounds)
+    add_peers_argument(parser)
+    add_folder_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the benchmark, print its tables, and write its result; 2 when an option is wrong."""
-    num_rounds = DEFAULT.num_rounds if options.rounds is None else options.rounds
-    if num_rounds < LEAST_ROUNDS and not options.quick:
-        print(f"--rounds must be at least {LEAST_ROUNDS}")
-        return 2
-    size = QUICK if options.quick else replace(DEFAULT, num_rounds=num_rounds)
-    with tempfile.TemporaryDirectory(dir=options.dir) as folder:
-        result = measure(size, Path(folder), options.peers)
-    print_result(result)
-    if options.json:
-        write_result(options.json, result)
-    return 0
+    size = QUICK if options.quick else replace(DEFAULT, num_rounds=options.rounds)
+    return run_in_folder(options, partial(measure, size, options.peers))
 
 
-def measure(size: Size, folder: Path, peers: Path | None) -> Result:
+def measure(size: Size, peers: Path | None, folder: Path) -> Result:
     """Measure everything in `folder`, which is left full."""
     environment = describe_environment()
     quiet: dict[str, Table] = {}

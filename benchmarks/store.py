@@ -23,7 +23,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,15 +36,18 @@ from benchmarks.contenders import NotInstalledError
 from benchmarks.data import make_records
 from benchmarks.environment import describe_environment
 from benchmarks.neighbour import ForeignLoad, busy_process
+from benchmarks.options import (
+    add_folder_arguments,
+    add_peers_argument,
+    add_result_arguments,
+    run_in_folder,
+)
 from benchmarks.pairing import run_rounds
 from benchmarks.process import ContenderProcess
 from benchmarks.registry import list_contenders
-from benchmarks.report import print_result
-from benchmarks.results import Result, Table, make_table, round_number, write_result
+from benchmarks.results import Result, Table, make_table, round_number
+from benchmarks.turns import MOST_FOREIGN_CORES, MOST_TRIES
 
-LEAST_ROUNDS = 7
-MOST_FOREIGN_CORES = 0.1
-MOST_TRIES = 6
 GATHER_RAW = (
     "loaderx raw",
     "memcpy bound",
@@ -207,44 +209,30 @@ class Bench:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--rounds", type=int, help=f"rounds, at least {LEAST_ROUNDS} (default {Size.num_rounds})"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
-    parser.add_argument("--peers", type=Path, metavar="DIR", help="folder of peers, as tests.peers fills it")
-    parser.add_argument(
-        "--dir", type=Path, help="folder for the stores to gather from (default: the temporary one)"
-    )
+    add_result_arguments(parser, Size.num_rounds)
+    add_peers_argument(parser)
+    add_folder_arguments(parser, "for the stores to gather from")
     parser.add_argument(
         "--tmpfs", type=Path, default=Path("/dev/shm"), help="a memory file system to write on"
     )
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="a contender to measure; may be repeated"
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny data: shows that everything runs, measures nothing"
-    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the benchmark, print its tables, and write its result; 2 when an option is wrong."""
-    size = QUICK if options.quick else Size(num_rounds=options.rounds or Size.num_rounds)
+    size = QUICK if options.quick else Size(num_rounds=options.rounds)
     names = list(dict.fromkeys(GATHER_RAW + GATHER_ZSTD + WRITE_RAW + WRITE_ZSTD))
-    unknown = sorted(set(options.only or ()) - set(names))
-    if unknown or (size.num_rounds < LEAST_ROUNDS and not options.quick):
-        print(f"unknown contender: {unknown[0]}" if unknown else f"--rounds must be at least {LEAST_ROUNDS}")
+    if unknown := sorted(set(options.only or ()) - set(names)):
+        print(f"unknown contender: {unknown[0]}")
         return 2
     if options.only:
         names = [name for name in names if name in options.only]
-    with tempfile.TemporaryDirectory(dir=options.dir) as folder:
-        result = measure(size, names, Path(folder), options.tmpfs, options.peers)
-    print_result(result)
-    if options.json:
-        write_result(options.json, result)
-    return 0
+    return run_in_folder(options, partial(measure, size, names, options.tmpfs, options.peers))
 
 
-def measure(size: Size, names: Sequence[str], folder: Path, tmpfs: Path, peers: Path | None) -> Result:
+def measure(size: Size, names: Sequence[str], tmpfs: Path, peers: Path | None, folder: Path) -> Result:
     """Measure the named contenders in `folder`, which is left full."""
     environment = describe_environment()
     bounds_library = folder / "bounds.so"

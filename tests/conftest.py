@@ -7,9 +7,14 @@ without it such tests are deselected, and the header and the summary say which a
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
+import resource
+import shlex
+import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,8 +24,10 @@ from typing import Any
 import pytest
 
 from tests.peers import PEERS, find_peer
+from tests.residency import can_drop
 
 INTEROP_PEER = "loaderx-0.7.3"
+MANY_FILES = 9000
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,28 @@ def _has_peers(*names: str) -> bool:
     return all(find_peer(name) is not None for name in names or (INTEROP_PEER,))
 
 
+def _may_open_many() -> bool:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return hard == resource.RLIM_INFINITY or hard >= MANY_FILES
+
+
+def _has_compiler() -> bool:
+    return shutil.which("cc") is not None
+
+
+@functools.cache
+def _can_compile_bounds() -> bool:
+    if not _has_compiler() or shutil.which("pkg-config") is None:
+        return False
+    flags = subprocess.run(["pkg-config", "--cflags", "libzstd"], capture_output=True, text=True)
+    command = ["cc", "-fopenmp", "-fsyntax-only", "-x", "c", *shlex.split(flags.stdout), "-"]
+    source = "#include <omp.h>\n#include <zstd.h>\n"
+    return (
+        flags.returncode == 0
+        and subprocess.run(command, input=source.encode(), capture_output=True).returncode == 0
+    )
+
+
 NEEDS = {
     need.mark: need
     for need in (
@@ -55,6 +84,20 @@ NEEDS = {
             "python -m tests.peers DIR, then set LOADERX_TEST_PEERS=DIR",
         ),
         Need("root", "the rights of root", lambda: os.geteuid() == 0, "run as root"),
+        Need(
+            "needs_cold_files",
+            "temporary files that leave the memory when asked to",
+            can_drop,
+            "set TMPDIR to a folder on a disk",
+        ),
+        Need("needs_open_files", f"{MANY_FILES:,} open files", _may_open_many, f"ulimit -Hn {MANY_FILES}"),
+        Need("needs_compiler", "a C compiler", _has_compiler, "install one, as cc"),
+        Need(
+            "needs_bounds",
+            "what the benchmarks' bounds are compiled with",
+            _can_compile_bounds,
+            "install a C compiler with OpenMP, pkg-config and libzstd's header",
+        ),
     )
 }
 

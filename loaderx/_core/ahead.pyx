@@ -12,7 +12,7 @@ from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcpy
 
 from loaderx._core.layout cimport HEADER_BYTES, RECORD_BYTES, SUM_BYTES, SUMS_HEADER_BYTES, RecordLoc
-from loaderx._core.maps cimport MapSlot, file_size, monotonic_ns, read_at
+from loaderx._core.maps cimport PAGE, MapSlot, file_size, monotonic_ns, read_at
 from loaderx._core.snapshot cimport Gate, Snapshot
 from loaderx._core.watch cimport LOOK_BYTES, Usage, Watch, credit_after, is_time_to_look, is_waiting, pages_between, usage
 
@@ -39,7 +39,6 @@ cdef extern from *:
 
 
 cdef enum:
-    PAGE = 4096
     # Linux reads no more for one request than its read-ahead window, which is 128 KiB where nobody has set it.
     REQUEST_BYTES = 128 * 1024
     # Entries are asked for with their neighbours: that takes a device no longer, and soon the whole table is there.

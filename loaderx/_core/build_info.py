@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loaderx._core import gather, threads
+from loaderx._core import facts, threads
 
 
 def build_info() -> dict[str, str | int | None]:
@@ -21,11 +21,11 @@ def build_info() -> dict[str, str | int | None]:
     >>> sorted(loaderx.build_info())
     ['compiler', 'openmp', 'threads', 'zstd_source', 'zstd_version']
     """
-    openmp = threads.openmp_version()
+    openmp = facts.openmp_version()
     return {
-        "zstd_version": gather.zstd_version(),
-        "zstd_source": gather.zstd_source(),
+        "zstd_version": facts.zstd_version(),
+        "zstd_source": facts.zstd_source(),
         "openmp": openmp,
-        "compiler": threads.compiler(),
+        "compiler": facts.compiler(),
         "threads": threads.available_cpus() if openmp else 1,
     }

@@ -1,6 +1,6 @@
-"""What a gather stopped at: the numbers that `loaderx._core.gather` returns.
+"""What a gather stopped at: the numbers that `loaderx._core.gather` and `survey` return.
 
-Apart from the compiled module, which has the same numbers as constants (tests/core/test_layout.py holds them
+Apart from the compiled modules, which have the same numbers as constants (tests/core/test_layout.py holds them
 together): a module whose initialisation is broken off while it imports others can end the interpreter.
 """
 

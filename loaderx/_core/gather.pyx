@@ -1,59 +1,42 @@
 """Batch read: look up, check, copy or decompress into the caller's memory.
 
 Every function takes a `Snapshot` and int64 or uint64 indices, does its work without the GIL, and returns None, or a
-tuple that begins with one of the numbers of `loaderx._core.fault` and says where: `loaderx.store.faults` turns it into an exception.
-A call that fails may have written to a part of its destination.
+tuple that begins with one of the numbers of `loaderx._core.fault` and says where: `loaderx.store.faults` turns it into
+an exception. A call that fails may have written to a part of its destination.
 """
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE
 from cython.parallel cimport prange, threadid
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from loaderx._core.ahead cimport Ahead, ask_for_entries, go_on, is_alone, look_back, set_out, set_out_to_ask, settle
-from loaderx._core.checksum cimport checksum_of, copy_checksummed, tag_of
-from loaderx._core.layout cimport (
-    CODEC_RAW,
-    CODEC_ZSTD_DICT,
-    CODEC_ZSTD_SHUFFLE,
-    CODEC_ZSTD_SHUFFLE_DICT,
-    EXPANSION_ALLOWANCE,
-    HEADER_BYTES,
-    MAX_EXPANSION,
-    MIN_ITEM_SIZE,
-    RECORD_BYTES,
-    SUM_BYTES,
-    SUMS_HEADER_BYTES,
-    RecordLoc,
-    RecordSum,
+from loaderx._core.ahead cimport Ahead, go_on, is_alone, look_back, set_out, settle
+from loaderx._core.batch cimport Crew, begin, bind, bind_store, describe, give_back, share_of, take_workers
+from loaderx._core.checksum cimport checksum_of, copy_checksummed
+from loaderx._core.layout cimport CODEC_RAW, HEADER_BYTES, RECORD_BYTES, SUM_BYTES, SUMS_HEADER_BYTES, RecordLoc
+from loaderx._core.maps cimport PAGE, MapSlot, file_size, monotonic_ns
+from loaderx._core.record cimport (
+    DESTINATION,
+    GATE_CLOSED,
+    OVERLAP,
+    RECORD_SIZE,
+    Batch,
+    Worker,
+    compare,
+    find_index,
+    find_stored,
+    look_up,
+    look_up_sum,
+    read_stored,
+    restore,
+    stop,
 )
-from loaderx._core.maps cimport MapSlot, file_size, monotonic_ns, read_at
-from loaderx._core.pool cimport Pool, pool_put, pool_take
-from loaderx._core.scratch cimport KEPT_SCRATCH, Scratch, grow, shrink
-from loaderx._core.shuffle cimport unshuffle_record
 from loaderx._core.snapshot cimport Gate, Snapshot
-from loaderx._core.threads cimport governed_team_size, judge_team, learn_cost, team_size, weigh
+from loaderx._core.threads cimport governed_team_size, judge_team, learn_cost, weigh
 from loaderx._core.views cimport Views, overlap, release, take
-from loaderx._core.zstd cimport (
-    ZSTD_CONTENTSIZE_ERROR,
-    ZSTD_CONTENTSIZE_UNKNOWN,
-    ZSTD_createDCtx,
-    ZSTD_DCtx,
-    ZSTD_DDict,
-    ZSTD_decompress_usingDDict,
-    ZSTD_decompressDCtx,
-    ZSTD_freeDCtx,
-    ZSTD_getFrameContentSize,
-    ZSTD_isError,
-    ZSTD_versionString,
-)
 
 cdef extern from *:
     """
-    #ifndef LOADERX_ZSTD_SOURCE
-      #define LOADERX_ZSTD_SOURCE "unknown"
-    #endif
     #if defined(__GNUC__) || defined(__clang__)
       #define LX_PREFETCH(address) __builtin_prefetch((address), 0, 3)
     #else
@@ -71,30 +54,11 @@ cdef extern from *:
         }
     }
     """
-    const char* LOADERX_ZSTD_SOURCE
     void LX_PREFETCH(const void* address) nogil
     void lx_copy(uint8_t* dst, const uint8_t* src, size_t n_bytes) nogil
 
 
 cdef enum:
-    INDEX = 1
-    TABLE_CUT = 2
-    CHUNK = 3
-    CODEC = 4
-    LENGTHS = 5
-    OUTSIDE_FILE = 6
-    RECORD_SIZE = 7
-    DESTINATION = 8
-    FRAME_SIZE = 9
-    FRAME = 10
-    DICTIONARY = 11
-    IO = 12
-    MEMORY = 13
-    GATE_CLOSED = 14
-    OVERLAP = 15
-    SUM = 16
-    ITEM_SIZE = 17
-
     # Records below a page are looked up this many at a time, and this much of each is asked for: no more than the
     # processor can have under way at once.
     SMALL_RECORDS_AT_ONCE = 8
@@ -106,54 +70,17 @@ cdef enum:
     # The number of no chunk.
     NO_CHUNK = 0xFFFFFFFF
 
-    # Work below this size may trust a file size that was looked at up to SIZE_TRUST_NS ago.
-    SIZE_TRUST_BYTES = 64 * 1024
-    SIZE_TRUST_NS = 10000000
-
-    # A thread takes at most this many records of a batch at a time, or this many bytes where that is more: few enough
-    # that a team does not wait for its slowest thread, many enough that taking them costs nothing.
-    MAX_SHARE = 16
-    MAX_SHARE_BYTES = 16 * 1024
-
-    # What the processor is asked for ahead of a copy: table entries, and the first lines of each page of a record; within
-    # a page its own prefetchers follow. Of records below a page several are in flight at a time.
+    # What the processor is asked for ahead of a copy: table entries, and the first lines of each page of a record;
+    # within a page its own prefetchers follow. Of records below a page several are in flight at a time.
     SMALL_RECORDS_AHEAD = 6
-    PAGE = 4096
     LINE = 64
     LINES_AHEAD = 8
     MAX_AHEAD = 65536
 
 
-cdef struct Worker:
-    # What one thread of a call owns. Workers are reused from call to call: a zstd context costs more than a record.
-    RecordLoc entry         # of the record being served; first, so that it never lies across two cache lines
-    RecordSum sum           # and its sum; a tag of 0: it has none, or nobody asked
-    int64_t index           # and which record it is
-    ZSTD_DCtx* context
-    Scratch stored          # stored bytes that are read through the descriptor
-    Scratch unpacked        # what a frame held, where that is not the record itself or nobody wants to keep it
-    int fault               # 0, or the fault this thread stopped at,
-    int64_t position        # the place in the batch where it did,
-    int64_t detail          # and what it found there
-    int64_t n_served        # records served in this call,
-    int64_t served_ns       # and when the last share of them was done
-    uint8_t apart[64]       # keeps two workers off one cache line
-
-
-cdef struct Batch:
-    MapSlot* table
-    MapSlot* sums               # NULL: nothing is verified
-    MapSlot** chunks
-    uint32_t n_chunks
-    int64_t length
-    int64_t max_record_bytes
-    int max_codec
-    const ZSTD_DDict* dictionary
-    const int64_t* idxs
-    bint idxs_unsigned
-    int64_t n
-    int64_t begin_ns
-    int64_t sizes_since_ns      # a size of a file that was looked at before is too old
+cdef struct Delivery:
+    # The records of a batch, and where they go.
+    Batch batch
     uint8_t* dst
     int64_t dst_bytes
     int64_t stride              # with starts NULL: record i goes to i * stride
@@ -182,227 +109,6 @@ cdef struct Plain:
     int64_t n_bytes
 
 
-cdef Pool idle_workers
-
-
-cdef struct Crew:
-    # The workers of one call.
-    Worker** workers
-    int n
-    Worker* lone            # the one of a call that has no team, which needs no memory for a list
-
-
-cdef int take_workers(Crew* crew, int n) except -1:
-    """Fill `crew`, which is all zero, with `n` workers; `give_back` takes them."""
-    cdef Worker* worker
-    crew.workers = &crew.lone if n == 1 else <Worker**>calloc(n, sizeof(Worker*))
-    if crew.workers == NULL:
-        raise MemoryError("no memory for a gather")
-    while crew.n < n:
-        worker = <Worker*>pool_take(&idle_workers)
-        if worker == NULL:
-            worker = <Worker*>calloc(1, sizeof(Worker))
-        if worker == NULL:
-            give_back(crew)
-            raise MemoryError("no memory for a gather")
-        worker.fault = 0
-        worker.position = -1
-        worker.sum.tag = 0
-        worker.n_served = 0
-        worker.served_ns = 0
-        crew.workers[crew.n] = worker
-        crew.n += 1
-    return 0
-
-
-cdef void give_back(Crew* crew) noexcept:
-    cdef Worker* worker
-    while crew.n > 0:
-        crew.n -= 1
-        worker = crew.workers[crew.n]
-        shrink(&worker.stored, KEPT_SCRATCH)
-        shrink(&worker.unpacked, KEPT_SCRATCH)
-        if not pool_put(&idle_workers, worker):
-            ZSTD_freeDCtx(worker.context)
-            shrink(&worker.stored, 0)
-            shrink(&worker.unpacked, 0)
-            free(worker)
-    if crew.workers != &crew.lone:
-        free(crew.workers)
-    crew.workers = NULL
-
-
-cdef inline int stop(Worker* worker, int64_t position, int fault, int64_t detail) noexcept nogil:
-    # A thread gets its positions in rising order, so its first fault is its lowest.
-    if worker.fault == 0:
-        worker.fault = fault
-        worker.position = position
-        worker.detail = detail
-    return fault
-
-
-cdef inline int64_t find_index(const Batch* batch, int64_t index) noexcept nogil:
-    """Return which record an index means; negative: none."""
-    if index < 0 and not batch.idxs_unsigned:
-        index += batch.length
-    return index if index < batch.length else -1
-
-
-cdef int look_up(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
-    """Copy the table entry of position `i` to `worker.entry` and check it against the files; 0 or a fault."""
-    cdef RecordLoc* entry = &worker.entry
-    cdef int64_t index = find_index(batch, batch.idxs[i])
-    cdef int64_t entry_end
-    cdef int64_t record_end
-    cdef int64_t size
-    cdef int64_t got
-    cdef MapSlot* chunk
-    if index < 0:
-        return stop(worker, i, INDEX, 0)
-    worker.index = index
-    entry_end = HEADER_BYTES + (index + 1) * RECORD_BYTES
-    size = file_size(batch.table, batch.sizes_since_ns)
-    if size < entry_end:
-        size = file_size(batch.table, monotonic_ns())
-        if size < 0:
-            return stop(worker, i, IO, 0)
-        if size < entry_end:
-            return stop(worker, i, TABLE_CUT, size)
-    if batch.table.base != NULL:
-        memcpy(entry, batch.table.base + entry_end - RECORD_BYTES, RECORD_BYTES)
-    else:
-        got = read_at(batch.table.fd, <uint8_t*>entry, RECORD_BYTES, entry_end - RECORD_BYTES)
-        if got != RECORD_BYTES:
-            return stop(worker, i, IO if got < 0 else TABLE_CUT, got)
-    if entry.chunk_id >= batch.n_chunks:
-        return stop(worker, i, CHUNK, batch.n_chunks)
-    if entry.codec == CODEC_RAW:
-        if entry.phys_length != entry.logic_length:
-            return stop(worker, i, LENGTHS, 0)
-    elif entry.codec > batch.max_codec:
-        return stop(worker, i, CODEC, batch.max_codec)
-    elif entry.codec >= CODEC_ZSTD_SHUFFLE and entry.reserved < MIN_ITEM_SIZE:
-        return stop(worker, i, ITEM_SIZE, entry.reserved)
-    elif entry.logic_length > <int64_t>entry.phys_length * MAX_EXPANSION + EXPANSION_ALLOWANCE:
-        return stop(worker, i, LENGTHS, 0)
-    if entry.logic_length > batch.max_record_bytes:
-        return stop(worker, i, LENGTHS, batch.max_record_bytes)
-    chunk = batch.chunks[entry.chunk_id]
-    record_end = <int64_t>entry.offset + entry.phys_length
-    size = file_size(chunk, batch.sizes_since_ns)
-    if size < record_end:
-        size = file_size(chunk, monotonic_ns())
-        if size < 0:
-            return stop(worker, i, IO, 0)
-        if size < record_end:
-            return stop(worker, i, OUTSIDE_FILE, size)
-    return 0
-
-
-cdef int look_up_sum(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
-    """Copy the sum of the record in `worker.entry` to `worker.sum` and check its tag; 0 or a fault."""
-    cdef int64_t at = SUMS_HEADER_BYTES + worker.index * SUM_BYTES
-    cdef int64_t got
-    worker.sum.tag = 0
-    if batch.sums.base != NULL:
-        # Sums are written before the entries they belong to, so a size from the beginning of this call is new enough.
-        if (
-            at + SUM_BYTES > file_size(batch.sums, batch.sizes_since_ns)
-            and at + SUM_BYTES > file_size(batch.sums, batch.begin_ns)
-        ):
-            return 0
-        memcpy(&worker.sum, batch.sums.base + at, SUM_BYTES)
-    else:
-        got = read_at(batch.sums.fd, <uint8_t*>&worker.sum, SUM_BYTES, at)
-        if got != SUM_BYTES:
-            worker.sum.tag = 0
-        if got < 0:
-            return stop(worker, i, IO, got)
-    if worker.sum.tag != 0 and worker.sum.tag != tag_of(<const uint8_t*>&worker.entry):
-        return stop(worker, i, SUM, 0)
-    return 0
-
-
-cdef inline int compare(Worker* worker, int64_t i, uint32_t found) noexcept nogil:
-    """Check the checksum of the stored bytes; 0 or a fault."""
-    if found == worker.sum.checksum:
-        return 0
-    return stop(worker, i, SUM, <int64_t>(<uint64_t>worker.sum.checksum << 32 | found))
-
-
-cdef inline int read_stored(MapSlot* chunk, Worker* worker, int64_t i, uint8_t* dst) noexcept nogil:
-    """Copy the stored bytes of `worker.entry`, out of the map or through the descriptor; 0 or a fault."""
-    cdef int64_t got
-    if chunk.base != NULL:
-        memcpy(dst, chunk.base + worker.entry.offset, worker.entry.phys_length)
-        return 0
-    got = read_at(chunk.fd, dst, worker.entry.phys_length, worker.entry.offset)
-    if got < 0:
-        return stop(worker, i, IO, got)
-    if got != worker.entry.phys_length:
-        return stop(worker, i, OUTSIDE_FILE, worker.entry.offset + got)
-    return 0
-
-
-cdef int find_stored(MapSlot* chunk, Worker* worker, int64_t i, const uint8_t** stored) noexcept nogil:
-    """Set `stored` to where the stored bytes of `worker.entry` are, in the map or read into scratch; 0 or a fault."""
-    if chunk.base != NULL:
-        stored[0] = chunk.base + worker.entry.offset
-        return 0
-    if grow(&worker.stored, worker.entry.phys_length) != 0:
-        return stop(worker, i, MEMORY, worker.entry.phys_length)
-    stored[0] = worker.stored.base
-    return read_stored(chunk, worker, i, worker.stored.base)
-
-
-cdef int decompress(const Batch* batch, Worker* worker, int64_t i, const uint8_t* stored,
-                    uint8_t* dst) noexcept nogil:
-    """Decompress one frame to its exact length: the record, or the shuffled one."""
-    cdef const RecordLoc* entry = &worker.entry
-    cdef unsigned long long promised = ZSTD_getFrameContentSize(stored, entry.phys_length)
-    cdef size_t got
-    if promised == ZSTD_CONTENTSIZE_ERROR:
-        return stop(worker, i, FRAME, 0)
-    if promised == ZSTD_CONTENTSIZE_UNKNOWN or promised != entry.logic_length:
-        return stop(worker, i, FRAME_SIZE, -1 if promised == ZSTD_CONTENTSIZE_UNKNOWN else <int64_t>promised)
-    if worker.context == NULL:
-        worker.context = ZSTD_createDCtx()
-        if worker.context == NULL:
-            return stop(worker, i, MEMORY, 0)
-    if entry.codec == CODEC_ZSTD_DICT or entry.codec == CODEC_ZSTD_SHUFFLE_DICT:
-        if batch.dictionary == NULL:
-            return stop(worker, i, DICTIONARY, 0)
-        got = ZSTD_decompress_usingDDict(worker.context, dst, entry.logic_length, stored, entry.phys_length,
-                                         batch.dictionary)
-    else:
-        got = ZSTD_decompressDCtx(worker.context, dst, entry.logic_length, stored, entry.phys_length)
-    if ZSTD_isError(got) or got != entry.logic_length:
-        return stop(worker, i, FRAME, 0)
-    return 0
-
-
-cdef int grow_unpacked(Worker* worker, int64_t i) noexcept nogil:
-    """Make room for what the frame of `worker.entry` holds; 0 or a fault."""
-    if grow(&worker.unpacked, max(<int64_t>worker.entry.logic_length, 1)) != 0:
-        return stop(worker, i, MEMORY, worker.entry.logic_length)
-    return 0
-
-
-cdef inline int restore(const Batch* batch, Worker* worker, int64_t i, const uint8_t* stored,
-                        uint8_t* dst) noexcept nogil:
-    """Make the record of its frame; 0 or a fault."""
-    cdef const RecordLoc* entry = &worker.entry
-    cdef int fault
-    if entry.codec < CODEC_ZSTD_SHUFFLE:
-        return decompress(batch, worker, i, stored, dst)
-    fault = grow_unpacked(worker, i)
-    if fault == 0:
-        fault = decompress(batch, worker, i, stored, worker.unpacked.base)
-    if fault == 0:
-        unshuffle_record(dst, worker.unpacked.base, entry.logic_length, entry.reserved)
-    return fault
-
-
 cdef void fill(uint8_t* dst, int64_t n_bytes, const uint8_t* pattern, int64_t pattern_bytes) noexcept nogil:
     """Fill `dst` with a pattern, which is cut off at the end where it does not divide `n_bytes`."""
     cdef int64_t done
@@ -429,8 +135,9 @@ cdef bint is_one_byte(const uint8_t* pattern, int64_t n_bytes) noexcept nogil:
     return n_bytes > 0
 
 
-cdef inline void foresee(const Batch* batch, int64_t i) noexcept nogil:
+cdef inline void foresee(const Delivery* delivery, int64_t i) noexcept nogil:
     """Have the processor fetch what position `i` is going to need soon. Checks only what it touches itself."""
+    cdef const Batch* batch = &delivery.batch
     cdef const RecordLoc* entry
     cdef const uint8_t* stored
     cdef int64_t index
@@ -441,13 +148,13 @@ cdef inline void foresee(const Batch* batch, int64_t i) noexcept nogil:
     # (Sums are mapped where the table is.)
     if batch.table.base == NULL:
         return
-    if i + batch.entries_ahead < batch.n:
-        index = batch.idxs[i + batch.entries_ahead]
+    if i + delivery.entries_ahead < batch.n:
+        index = batch.idxs[i + delivery.entries_ahead]
         if 0 <= index < batch.length:
             LX_PREFETCH(batch.table.base + HEADER_BYTES + index * RECORD_BYTES)
             if batch.sums != NULL:
                 LX_PREFETCH(batch.sums.base + SUMS_HEADER_BYTES + index * SUM_BYTES)
-    i += batch.records_ahead
+    i += delivery.records_ahead
     if i >= batch.n:
         return
     index = batch.idxs[i]
@@ -464,43 +171,45 @@ cdef inline void foresee(const Batch* batch, int64_t i) noexcept nogil:
         at += PAGE
 
 
-cdef inline int64_t length_expected(const Batch* batch, int64_t i) noexcept nogil:
+cdef inline int64_t length_expected(const Delivery* delivery, int64_t i) noexcept nogil:
     """Return how long the record at position `i` has to be, where that is known of each."""
-    return batch.lens[i] if batch.lens != NULL else batch.starts[i + 1] - batch.starts[i]
+    return delivery.lens[i] if delivery.lens != NULL else delivery.starts[i + 1] - delivery.starts[i]
 
 
-cdef inline int64_t find_start(const Batch* batch, int64_t i, int64_t n_bytes) noexcept nogil:
+cdef inline int64_t find_start(const Delivery* delivery, int64_t i, int64_t n_bytes) noexcept nogil:
     """Return where in the destination a record of that length goes as position `i`; negative: it does not fit there."""
-    if batch.starts != NULL:
-        if n_bytes != length_expected(batch, i) or batch.starts[i] > batch.dst_bytes - n_bytes:
+    if delivery.starts != NULL:
+        if n_bytes != length_expected(delivery, i) or delivery.starts[i] > delivery.dst_bytes - n_bytes:
             return -1
-        return batch.starts[i]
-    if n_bytes > batch.stride or (batch.exact and n_bytes != batch.stride):
+        return delivery.starts[i]
+    if n_bytes > delivery.stride or (delivery.exact and n_bytes != delivery.stride):
         return -1
-    return i * batch.stride
+    return i * delivery.stride
 
 
-cdef inline int find_place(const Batch* batch, Worker* worker, int64_t i, uint8_t** dst) noexcept nogil:
+cdef inline int find_place(const Delivery* delivery, Worker* worker, int64_t i, uint8_t** dst) noexcept nogil:
     """Set `dst` to where the record in `worker.entry` goes; 0 or a fault."""
     cdef int64_t n_bytes = worker.entry.logic_length
-    cdef int64_t start = find_start(batch, i, n_bytes)
+    cdef int64_t start = find_start(delivery, i, n_bytes)
     if start >= 0:
-        dst[0] = batch.dst + start
+        dst[0] = delivery.dst + start
         return 0
-    if batch.starts == NULL:
-        return stop(worker, i, RECORD_SIZE if batch.exact else DESTINATION, batch.stride)
-    if n_bytes != length_expected(batch, i):
-        return stop(worker, i, RECORD_SIZE, length_expected(batch, i))
-    return stop(worker, i, DESTINATION, batch.dst_bytes)
+    if delivery.starts == NULL:
+        return stop(worker, i, RECORD_SIZE if delivery.exact else DESTINATION, delivery.stride)
+    if n_bytes != length_expected(delivery, i):
+        return stop(worker, i, RECORD_SIZE, length_expected(delivery, i))
+    return stop(worker, i, DESTINATION, delivery.dst_bytes)
 
 
-cdef inline void pad_place(const Batch* batch, Worker* worker, uint8_t* dst) noexcept nogil:
-    if batch.pad != NULL:
-        fill(dst + worker.entry.logic_length, batch.stride - worker.entry.logic_length, batch.pad, batch.pad_bytes)
+cdef inline void pad_place(const Delivery* delivery, Worker* worker, uint8_t* dst) noexcept nogil:
+    if delivery.pad != NULL:
+        fill(dst + worker.entry.logic_length, delivery.stride - worker.entry.logic_length, delivery.pad,
+             delivery.pad_bytes)
 
 
-cdef int bring_verified(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
+cdef int bring_verified(const Delivery* delivery, Worker* worker, int64_t i) noexcept nogil:
     """Bring the record in `worker.entry` to its place as `serve` does, comparing it with its sum where it has one."""
+    cdef const Batch* batch = &delivery.batch
     cdef const RecordLoc* entry = &worker.entry
     cdef MapSlot* chunk = batch.chunks[entry.chunk_id]
     cdef const uint8_t* stored = NULL
@@ -508,7 +217,7 @@ cdef int bring_verified(const Batch* batch, Worker* worker, int64_t i) noexcept 
     # First the entry: what is wrong with a damaged one is not that the record has another size than the caller expects.
     cdef int fault = look_up_sum(batch, worker, i)
     if fault == 0:
-        fault = find_place(batch, worker, i, &dst)
+        fault = find_place(delivery, worker, i, &dst)
     if fault:
         return fault
     if entry.codec == CODEC_RAW:
@@ -525,12 +234,13 @@ cdef int bring_verified(const Batch* batch, Worker* worker, int64_t i) noexcept 
         if fault == 0:
             fault = restore(batch, worker, i, stored, dst)
     if fault == 0:
-        pad_place(batch, worker, dst)
+        pad_place(delivery, worker, dst)
     return fault
 
 
-cdef int serve(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
+cdef int serve(const Delivery* delivery, Worker* worker, int64_t i) noexcept nogil:
     """Bring record `i` of the batch to its place."""
+    cdef const Batch* batch = &delivery.batch
     cdef RecordLoc* entry = &worker.entry
     cdef MapSlot* chunk
     cdef uint8_t* dst = NULL
@@ -538,10 +248,10 @@ cdef int serve(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
     cdef int fault = look_up(batch, worker, i)
     if fault:
         return fault
-    foresee(batch, i)
+    foresee(delivery, i)
     if batch.sums != NULL:
-        return bring_verified(batch, worker, i)
-    fault = find_place(batch, worker, i, &dst)
+        return bring_verified(delivery, worker, i)
+    fault = find_place(delivery, worker, i, &dst)
     if fault:
         return fault
     chunk = batch.chunks[entry.chunk_id]
@@ -552,27 +262,8 @@ cdef int serve(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
         if fault == 0:
             fault = restore(batch, worker, i, stored, dst)
     if fault == 0:
-        pad_place(batch, worker, dst)
+        pad_place(delivery, worker, dst)
     return fault
-
-
-cdef object describe(const Batch* batch, const Worker* worker):
-    """Return a fault as (fault, position, index, length, chunk, byte offset, stored, original, codec, detail)."""
-    cdef int64_t index = batch.idxs[worker.position]
-    cdef bint found = worker.fault != INDEX and worker.fault != TABLE_CUT
-    cdef object given  # typed, or the two signs below would share one C type
-    if batch.idxs_unsigned:
-        given = <uint64_t>index
-    else:
-        given = index
-        if index < 0:
-            index += batch.length
-    return (
-        worker.fault, worker.position, given if worker.fault == INDEX else index, batch.length,
-        worker.entry.chunk_id if found else None, worker.entry.offset if found else None,
-        worker.entry.phys_length if found else None, worker.entry.logic_length if found else None,
-        worker.entry.codec if found else None, worker.detail,
-    )
 
 
 cdef bint enter_chunk(const Batch* batch, Ground* ground, uint32_t chunk_id) noexcept nogil:
@@ -589,11 +280,12 @@ cdef bint enter_chunk(const Batch* batch, Ground* ground, uint32_t chunk_id) noe
     return True
 
 
-cdef inline bint find_plain(const Batch* batch, Ground* ground, int64_t i, Plain* plain) noexcept nogil:
+cdef inline bint find_plain(const Delivery* delivery, Ground* ground, int64_t i, Plain* plain) noexcept nogil:
     """Find what is copied where for position `i`; False where there is more to it, or something is wrong.
 
     It checks what `look_up` and `find_place` do. Whatever is not as usual is left to them, to serve or to name.
     """
+    cdef const Batch* batch = &delivery.batch
     cdef int64_t index = find_index(batch, batch.idxs[i])
     cdef RecordLoc entry
     cdef int64_t start
@@ -609,17 +301,18 @@ cdef inline bint find_plain(const Batch* batch, Ground* ground, int64_t i, Plain
         or <int64_t>entry.offset + entry.phys_length > ground.chunk_bytes
     ):
         return False
-    start = find_start(batch, i, entry.logic_length)
+    start = find_start(delivery, i, entry.logic_length)
     if start < 0:
         return False
     plain.stored = ground.chunk + entry.offset
-    plain.dst = batch.dst + start
+    plain.dst = delivery.dst + start
     plain.n_bytes = entry.logic_length
     return True
 
 
-cdef void serve_small(const Batch* batch, Worker* worker, int64_t at, int64_t end) noexcept nogil:
+cdef void serve_small(const Delivery* delivery, Worker* worker, int64_t at, int64_t end) noexcept nogil:
     """Serve positions up to the first fault: look up several, then copy them, while the processor fetches them all."""
+    cdef const Batch* batch = &delivery.batch
     cdef Plain[SMALL_RECORDS_AT_ONCE] plains
     cdef Plain* plain
     cdef Ground ground
@@ -634,7 +327,7 @@ cdef void serve_small(const Batch* batch, Worker* worker, int64_t at, int64_t en
         n = min(end - at, <int64_t>SMALL_RECORDS_AT_ONCE)
         for i in range(n):
             plain = &plains[i]
-            if not find_plain(batch, &ground, at + i, plain):
+            if not find_plain(delivery, &ground, at + i, plain):
                 plain.stored = NULL
                 continue
             for line in range(min(<int64_t>SMALL_LINES_AHEAD, (plain.n_bytes + LINE - 1) // LINE)):
@@ -642,53 +335,46 @@ cdef void serve_small(const Batch* batch, Worker* worker, int64_t at, int64_t en
         for i in range(n):
             plain = &plains[i]
             if plain.stored == NULL:
-                if serve(batch, worker, at + i):
+                if serve(delivery, worker, at + i):
                     return
                 continue
             lx_copy(plain.dst, plain.stored, plain.n_bytes)
-            if batch.pad != NULL:
-                fill(plain.dst + plain.n_bytes, batch.stride - plain.n_bytes, batch.pad, batch.pad_bytes)
+            if delivery.pad != NULL:
+                fill(plain.dst + plain.n_bytes, delivery.stride - plain.n_bytes, delivery.pad, delivery.pad_bytes)
         at += n
 
 
-cdef void serve_all(const Batch* batch, Worker* worker, int64_t at, int64_t end) noexcept nogil:
+cdef void serve_all(const Delivery* delivery, Worker* worker, int64_t at, int64_t end) noexcept nogil:
     """Serve positions up to the first fault."""
     cdef int64_t i
-    if batch.is_small:
-        serve_small(batch, worker, at, end)
+    if delivery.is_small:
+        serve_small(delivery, worker, at, end)
         return
     for i in range(at, end):
-        if serve(batch, worker, i):
+        if serve(delivery, worker, i):
             return
 
 
-cdef void serve_share(const Batch* batch, Worker* worker, int64_t at, int64_t end) noexcept nogil:
+cdef void serve_share(const Delivery* delivery, Worker* worker, int64_t at, int64_t end) noexcept nogil:
     """Serve what a thread of a team takes at a time."""
     if worker.fault == 0:
-        serve_all(batch, worker, at, end)
+        serve_all(delivery, worker, at, end)
     worker.n_served += end - at
     worker.served_ns = monotonic_ns()
 
 
-cdef void begin(Batch* batch, int64_t work_bytes) noexcept nogil:
-    """Set what depends on the time and on how much there is to do."""
-    batch.records_ahead = 1 if work_bytes >= batch.n * PAGE else SMALL_RECORDS_AHEAD
-    batch.entries_ahead = 2 * batch.records_ahead
-    batch.is_small = work_bytes < batch.n * PAGE and batch.table.base != NULL and batch.sums == NULL
-    # A size that was looked at after this moment is good for the whole batch.
-    batch.begin_ns = batch.sizes_since_ns = monotonic_ns()
-    if work_bytes < SIZE_TRUST_BYTES:
-        batch.sizes_since_ns -= SIZE_TRUST_NS
+cdef void look_forward(Delivery* delivery, int64_t work_bytes) noexcept nogil:
+    """Set what depends on how long the records are, on the average."""
+    cdef const Batch* batch = &delivery.batch
+    cdef bint below_a_page = work_bytes < batch.n * PAGE
+    delivery.records_ahead = SMALL_RECORDS_AHEAD if below_a_page else 1
+    delivery.entries_ahead = 2 * delivery.records_ahead
+    delivery.is_small = below_a_page and batch.table.base != NULL and batch.sums == NULL
 
 
-cdef int64_t share_of(int64_t n, int64_t work_bytes, int n_threads) noexcept nogil:
-    """Return how many of `n` records a thread of a team takes at a time."""
-    cdef int64_t most = max(<int64_t>MAX_SHARE, MAX_SHARE_BYTES * n // max(work_bytes, <int64_t>1))
-    return max(<int64_t>1, min(most, n // (4 * n_threads)))
-
-
-cdef object run(Batch* batch, Snapshot snapshot, int wanted_threads, int64_t work_bytes):
+cdef object run(Delivery* delivery, Snapshot snapshot, int wanted_threads, int64_t work_bytes):
     """Serve the whole batch with a team as large as the work deserves; None or the fault at the lowest position."""
+    cdef Batch* batch = &delivery.batch
     cdef Gate gate = snapshot.gate
     cdef int n_threads = governed_team_size(wanted_threads, weigh(work_bytes, gate.byte_ns), batch.n)
     cdef Crew crew
@@ -711,14 +397,16 @@ cdef object run(Batch* batch, Snapshot snapshot, int wanted_threads, int64_t wor
     try:
         with nogil:
             begin(batch, work_bytes)
+            look_forward(delivery, work_bytes)
             while at < batch.n and crew.workers[0].fault == 0:
                 end = go_on(&ahead, snapshot, at)
                 if n_threads == 1:
-                    serve_all(batch, crew.workers[0], at, end)
+                    serve_all(delivery, crew.workers[0], at, end)
                 else:
                     for i in prange((end - at + share - 1) // share, schedule="dynamic", chunksize=1,
                                     num_threads=n_threads):
-                        serve_share(batch, crew.workers[threadid()], at + i * share, min(at + (i + 1) * share, end))
+                        serve_share(delivery, crew.workers[threadid()], at + i * share,
+                                    min(at + (i + 1) * share, end))
                 look_back(&ahead, at, end)
                 at = end
             if work_bytes >= LEARN_BYTES:
@@ -740,31 +428,6 @@ cdef object run(Batch* batch, Snapshot snapshot, int wanted_threads, int64_t wor
         return None
     finally:
         give_back(&crew)
-
-
-cdef void bind_store(Batch* batch, Snapshot snapshot) noexcept:
-    """Fill a batch with what every call needs."""
-    memset(batch, 0, sizeof(Batch))
-    batch.table = snapshot.table_slot
-    batch.sums = snapshot.sums_slot
-    batch.chunks = snapshot.chunk_slots
-    batch.n_chunks = snapshot.n_chunks
-    batch.length = snapshot.length
-    batch.max_record_bytes = snapshot.max_record_bytes
-    batch.max_codec = snapshot.max_codec
-    batch.dictionary = snapshot.dictionary.dictionary if snapshot.dictionary is not None else NULL
-
-
-cdef int bind(Batch* batch, Snapshot snapshot, Py_buffer* idxs) except -1:
-    """Fill a batch with what every call needs, and its indices."""
-    cdef char kind = idxs.format[0] if idxs.format != NULL else 0
-    if idxs.itemsize != 8 or kind not in (c"q", c"l", c"Q", c"L"):
-        raise TypeError("indices must be an int64 or uint64 array")
-    bind_store(batch, snapshot)
-    batch.idxs = <const int64_t*>idxs.buf
-    batch.idxs_unsigned = kind == c"Q" or kind == c"L"
-    batch.n = idxs.len // 8
-    return 0
 
 
 def gather(Snapshot snapshot not None, idxs, dst, int64_t stride, bint exact, pad, int threads):
@@ -791,7 +454,7 @@ def gather(Snapshot snapshot not None, idxs, dst, int64_t stride, bint exact, pa
     None or tuple
         None, or the fault at the lowest position.
     """
-    cdef Batch batch
+    cdef Delivery delivery
     cdef Views views
     cdef Py_buffer* idxs_view
     cdef Py_buffer* dst_view
@@ -799,25 +462,26 @@ def gather(Snapshot snapshot not None, idxs, dst, int64_t stride, bint exact, pa
     if snapshot.gate.closed:
         return (GATE_CLOSED,)
     views.n = 0
+    memset(&delivery, 0, sizeof(Delivery))
     snapshot.gate.active += 1
     try:
         idxs_view = take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
         dst_view = take(&views, dst, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        bind(&batch, snapshot, idxs_view)
-        if stride < 0 or (stride and dst_view.len // stride < batch.n):
+        bind(&delivery.batch, snapshot, idxs_view)
+        if stride < 0 or (stride and dst_view.len // stride < delivery.batch.n):
             raise ValueError("the destination is shorter than n * stride")
         if overlap(dst_view, idxs_view):
             return (OVERLAP,)
-        batch.dst = <uint8_t*>dst_view.buf
-        batch.dst_bytes = dst_view.len
-        batch.stride = stride
-        batch.exact = exact
+        delivery.dst = <uint8_t*>dst_view.buf
+        delivery.dst_bytes = dst_view.len
+        delivery.stride = stride
+        delivery.exact = exact
         if pad is not None:
             pad_view = take(&views, pad, PyBUF_SIMPLE)
-            batch.pad = <const uint8_t*>pad_view.buf
+            delivery.pad = <const uint8_t*>pad_view.buf
             # Zeros, above all.
-            batch.pad_bytes = 1 if is_one_byte(batch.pad, pad_view.len) else pad_view.len
-        return run(&batch, snapshot, threads, batch.n * stride)
+            delivery.pad_bytes = 1 if is_one_byte(delivery.pad, pad_view.len) else pad_view.len
+        return run(&delivery, snapshot, threads, delivery.batch.n * stride)
     finally:
         snapshot.gate.active -= 1
         release(&views)
@@ -843,22 +507,23 @@ def gather_one(Snapshot snapshot not None, int64_t index, dst):
     OverflowError
         No 64 bits hold the index.
     """
-    cdef Batch batch
+    cdef Delivery delivery
     cdef Views views
     cdef Py_buffer* dst_view
     if snapshot.gate.closed:
         return (GATE_CLOSED,)
     views.n = 0
+    memset(&delivery, 0, sizeof(Delivery))
     snapshot.gate.active += 1
     try:
         dst_view = take(&views, dst, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        bind_store(&batch, snapshot)
-        batch.idxs = &index
-        batch.n = 1
-        batch.dst = <uint8_t*>dst_view.buf
-        batch.dst_bytes = batch.stride = dst_view.len
-        batch.exact = True
-        return run(&batch, snapshot, 1, batch.stride)
+        bind_store(&delivery.batch, snapshot)
+        delivery.batch.idxs = &index
+        delivery.batch.n = 1
+        delivery.dst = <uint8_t*>dst_view.buf
+        delivery.dst_bytes = delivery.stride = dst_view.len
+        delivery.exact = True
+        return run(&delivery, snapshot, 1, delivery.stride)
     finally:
         snapshot.gate.active -= 1
         release(&views)
@@ -875,7 +540,7 @@ def gather_at(Snapshot snapshot not None, idxs, dst, starts, lens, int64_t total
     starts : buffer of int64, shape (n,) or longer; shape (n + 1,) or longer without `lens`
         Byte positions. The caller has made sure that no two records overlap there.
     lens : buffer of uint32, shape (n,), or None
-        As `lengths` gave them. None: each record ends where the next one begins.
+        As `survey.lengths` gave them. None: each record ends where the next one begins.
     total_bytes : int
         Their sum.
     threads : int
@@ -886,7 +551,7 @@ def gather_at(Snapshot snapshot not None, idxs, dst, starts, lens, int64_t total
     None or tuple
         None, or the fault at the lowest position.
     """
-    cdef Batch batch
+    cdef Delivery delivery
     cdef Views views
     cdef Py_buffer* idxs_view
     cdef Py_buffer* dst_view
@@ -895,275 +560,28 @@ def gather_at(Snapshot snapshot not None, idxs, dst, starts, lens, int64_t total
     if snapshot.gate.closed:
         return (GATE_CLOSED,)
     views.n = 0
+    memset(&delivery, 0, sizeof(Delivery))
     snapshot.gate.active += 1
     try:
         idxs_view = take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
         dst_view = take(&views, dst, PyBUF_SIMPLE | PyBUF_WRITABLE)
         starts_view = take(&views, starts, PyBUF_C_CONTIGUOUS)
-        bind(&batch, snapshot, idxs_view)
-        if starts_view.len < (batch.n + (lens is None)) * 8:
+        bind(&delivery.batch, snapshot, idxs_view)
+        if starts_view.len < (delivery.batch.n + (lens is None)) * 8:
             raise ValueError("starts must have one int64 for each index, and one more without lens")
         if overlap(dst_view, idxs_view) or overlap(dst_view, starts_view):
             return (OVERLAP,)
         if lens is not None:
             lens_view = take(&views, lens, PyBUF_C_CONTIGUOUS)
-            if lens_view.len != batch.n * 4:
+            if lens_view.len != delivery.batch.n * 4:
                 raise ValueError("lens must have one uint32 for each index")
             if overlap(dst_view, lens_view):
                 return (OVERLAP,)
-            batch.lens = <const uint32_t*>lens_view.buf
-        batch.dst = <uint8_t*>dst_view.buf
-        batch.dst_bytes = dst_view.len
-        batch.starts = <const int64_t*>starts_view.buf
-        return run(&batch, snapshot, threads, total_bytes)
+            delivery.lens = <const uint32_t*>lens_view.buf
+        delivery.dst = <uint8_t*>dst_view.buf
+        delivery.dst_bytes = dst_view.len
+        delivery.starts = <const int64_t*>starts_view.buf
+        return run(&delivery, snapshot, threads, total_bytes)
     finally:
         snapshot.gate.active -= 1
         release(&views)
-
-
-def lengths(Snapshot snapshot not None, idxs, out, splits=None):
-    """Write the original length in bytes of every record in `idxs` to `out`, and where each begins behind the others.
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-    idxs : buffer of int64 or uint64, shape (n,)
-    out : writable buffer of uint32, shape (n,), or None
-    splits : writable buffer of int64, shape (n + 1,), or None
-        Receives the sums of the lengths: 0 first, that of all last.
-
-    Returns
-    -------
-    None or tuple
-        None, or the fault at the lowest position.
-    """
-    cdef Batch batch
-    cdef Views views
-    cdef Py_buffer* idxs_view
-    cdef Py_buffer* out_view
-    cdef Crew crew
-    cdef Py_buffer* splits_view
-    cdef uint32_t* out_ptr = NULL
-    cdef int64_t* splits_ptr = NULL
-    cdef int64_t total = 0
-    cdef bint is_cold
-    cdef int64_t i
-    if snapshot.gate.closed:
-        return (GATE_CLOSED,)
-    views.n = 0
-    memset(&crew, 0, sizeof(Crew))
-    snapshot.gate.active += 1
-    try:
-        idxs_view = take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
-        bind(&batch, snapshot, idxs_view)
-        if out is not None:
-            out_view = take(&views, out, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
-            if out_view.len != batch.n * 4:
-                raise ValueError("out must have one uint32 for each index")
-            out_ptr = <uint32_t*>out_view.buf
-        if splits is not None:
-            splits_view = take(&views, splits, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
-            if splits_view.len != (batch.n + 1) * 8:
-                raise ValueError("splits must have one int64 for each index, and one more")
-            splits_ptr = <int64_t*>splits_view.buf
-            splits_ptr[0] = 0
-        take_workers(&crew, 1)
-        is_cold = snapshot.gate.watch.credit > 0
-        with nogil:
-            begin(&batch, 0)
-            if is_cold:
-                ask_for_entries(snapshot, batch.idxs, batch.idxs_unsigned, batch.n)
-            for i in range(batch.n):
-                if look_up(&batch, crew.workers[0], i):
-                    break
-                if out_ptr != NULL:
-                    out_ptr[i] = crew.workers[0].entry.logic_length
-                if splits_ptr != NULL:
-                    total += crew.workers[0].entry.logic_length
-                    splits_ptr[i + 1] = total
-        return describe(&batch, crew.workers[0]) if crew.workers[0].fault else None
-    finally:
-        snapshot.gate.active -= 1
-        give_back(&crew)
-        release(&views)
-
-
-cdef struct Findings:
-    int32_t* faults
-    int64_t* details
-    uint8_t* checked
-
-
-cdef int examine(const Batch* batch, Worker* worker, int64_t i) noexcept nogil:
-    """Read record `i` of the batch and check everything that can be; 0 or a fault."""
-    cdef const uint8_t* stored = NULL
-    cdef uint32_t found
-    cdef int fault = look_up(batch, worker, i)
-    if fault:
-        return fault
-    if batch.sums != NULL:
-        fault = look_up_sum(batch, worker, i)
-        if fault:
-            return fault
-    fault = find_stored(batch.chunks[worker.entry.chunk_id], worker, i, &stored)
-    if fault:
-        return fault
-    # Of a record without a sum too: that its bytes can be read is worth knowing.
-    found = checksum_of(stored, worker.entry.phys_length)
-    if worker.sum.tag != 0 and compare(worker, i, found):
-        return SUM
-    if worker.entry.codec == CODEC_RAW:
-        return 0
-    fault = grow_unpacked(worker, i)
-    return fault or decompress(batch, worker, i, stored, worker.unpacked.base)
-
-
-cdef void inspect_one(const Batch* batch, Worker* worker, int64_t i, const Findings* findings) noexcept nogil:
-    worker.fault = 0
-    worker.detail = 0
-    worker.sum.tag = 0
-    findings.faults[i] = examine(batch, worker, i)
-    findings.details[i] = worker.detail
-    findings.checked[i] = worker.sum.tag != 0
-
-
-def inspect(Snapshot snapshot not None, idxs, faults, details, checked, int threads):
-    """Read every record as `gather` does, decompress it, keep nothing of it, and go on where one is damaged.
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-    idxs : buffer of int64 or uint64, shape (n,)
-    faults : writable buffer of int32, shape (n,)
-        Receives 0 where a record is good, else the fault.
-    details : writable buffer of int64, shape (n,)
-        Receives what a fault's tuple has last.
-    checked : writable buffer of uint8, shape (n,)
-        Receives 1 where there was a sum to compare.
-    threads : int
-        The most threads to use, at least 1.
-
-    Returns
-    -------
-    None or tuple
-        None, or a fault that is none of a record (`GATE_CLOSED`, `OVERLAP`): then nothing was done.
-    """
-    cdef Batch batch
-    cdef Findings findings
-    cdef Views views
-    cdef Py_buffer* idxs_view
-    cdef Py_buffer* faults_view
-    cdef Py_buffer* details_view
-    cdef Py_buffer* checked_view
-    cdef Crew crew
-    cdef Ahead ahead
-    cdef int n_threads
-    cdef int64_t share
-    cdef int64_t at = 0
-    cdef int64_t end
-    cdef int64_t i
-    if snapshot.gate.closed:
-        return (GATE_CLOSED,)
-    views.n = 0
-    memset(&crew, 0, sizeof(Crew))
-    snapshot.gate.active += 1
-    try:
-        idxs_view = take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
-        faults_view = take(&views, faults, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
-        details_view = take(&views, details, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
-        checked_view = take(&views, checked, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
-        bind(&batch, snapshot, idxs_view)
-        if faults_view.len != batch.n * 4 or details_view.len != batch.n * 8 or checked_view.len != batch.n:
-            raise ValueError("faults, details and checked must have one item for each index")
-        if overlap(faults_view, idxs_view) or overlap(details_view, idxs_view) or overlap(checked_view, idxs_view):
-            return (OVERLAP,)
-        findings.faults = <int32_t*>faults_view.buf
-        findings.details = <int64_t*>details_view.buf
-        findings.checked = <uint8_t*>checked_view.buf
-        # How long the records are is not known yet; a page each is a fair guess.
-        n_threads = team_size(threads, batch.n * PAGE, batch.n)
-        set_out(&ahead, snapshot, batch.idxs, batch.idxs_unsigned, batch.n, batch.n * PAGE)
-        if is_alone(&ahead, snapshot):
-            n_threads = 1
-        take_workers(&crew, n_threads)
-        share = share_of(batch.n, batch.n * PAGE, n_threads)
-        with nogil:
-            begin(&batch, batch.n * PAGE)
-            while at < batch.n:
-                end = go_on(&ahead, snapshot, at)
-                if n_threads == 1:
-                    for i in range(at, end):
-                        inspect_one(&batch, crew.workers[0], i, &findings)
-                else:
-                    for i in prange(at, end, schedule="dynamic", chunksize=share, num_threads=n_threads):
-                        inspect_one(&batch, crew.workers[threadid()], i, &findings)
-                look_back(&ahead, at, end)
-                at = end
-        settle(&ahead, snapshot)
-        return None
-    finally:
-        snapshot.gate.active -= 1
-        give_back(&crew)
-        release(&views)
-
-
-def prefetch(Snapshot snapshot not None, idxs):
-    """Ask the system to read records before they are wanted, unless what is read is in memory anyway.
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-    idxs : buffer of int64 or uint64, shape (n,)
-
-    Returns
-    -------
-    None or tuple
-        None, or the fault at the lowest position, of which only `INDEX` is one of a record; then nothing was asked.
-    """
-    cdef Batch batch
-    cdef Ahead ahead
-    cdef Views views
-    cdef Crew crew
-    cdef int64_t i
-    if snapshot.gate.closed:
-        return (GATE_CLOSED,)
-    views.n = 0
-    memset(&crew, 0, sizeof(Crew))
-    snapshot.gate.active += 1
-    try:
-        bind(&batch, snapshot, take(&views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT))
-        take_workers(&crew, 1)
-        for i in range(batch.n):
-            if find_index(&batch, batch.idxs[i]) < 0:
-                stop(crew.workers[0], i, INDEX, 0)
-                return describe(&batch, crew.workers[0])
-        set_out_to_ask(&ahead, snapshot, batch.idxs, batch.idxs_unsigned, batch.n)
-        with nogil:
-            go_on(&ahead, snapshot, 0)
-            look_back(&ahead, 0, batch.n)
-        settle(&ahead, snapshot)
-        return None
-    finally:
-        snapshot.gate.active -= 1
-        give_back(&crew)
-        release(&views)
-
-
-def fault_numbers():
-    """Return the numbers of faults by name, as this module was compiled with them."""
-    return {
-        "INDEX": INDEX, "TABLE_CUT": TABLE_CUT, "CHUNK": CHUNK, "CODEC": CODEC, "LENGTHS": LENGTHS,
-        "OUTSIDE_FILE": OUTSIDE_FILE, "RECORD_SIZE": RECORD_SIZE, "DESTINATION": DESTINATION, "FRAME_SIZE": FRAME_SIZE,
-        "FRAME": FRAME, "DICTIONARY": DICTIONARY, "IO": IO, "MEMORY": MEMORY, "GATE_CLOSED": GATE_CLOSED,
-        "OVERLAP": OVERLAP, "SUM": SUM, "ITEM_SIZE": ITEM_SIZE,
-    }
-
-
-def zstd_version():
-    """Return the version of the libzstd in use."""
-    return (<bytes>ZSTD_versionString()).decode()
-
-
-def zstd_source():
-    """Return where the build found libzstd: "system", "prefix" or "bundled"."""
-    return (<bytes>LOADERX_ZSTD_SOURCE).decode()

@@ -11,6 +11,10 @@ cdef extern from *:
     void LX_STORE(int64_t* pointer, int64_t value) nogil
 
 
+cdef enum:
+    PAGE = 4096
+
+
 cdef struct MapSlot:
     const uint8_t* base         # first mapped byte; NULL: read through the descriptor instead
     int fd

@@ -7,31 +7,11 @@ import os
 cdef extern from *:
     """
     #include <pthread.h>
-    #ifdef _OPENMP
-      #define LX_OPENMP _OPENMP
-    #else
-      #define LX_OPENMP 0
-    #endif
-    #ifdef __VERSION__
-      #define LX_COMPILER __VERSION__
-    #else
-      #define LX_COMPILER "unknown"
-    #endif
-    #if defined(__clang__)
-      #define LX_COMPILER_NAME "clang"
-    #elif defined(__GNUC__)
-      #define LX_COMPILER_NAME "gcc"
-    #else
-      #define LX_COMPILER_NAME "cc"
-    #endif
 
     static int lx_forked = 0;
     static void lx_after_fork(void) { lx_forked = 1; }
     static int lx_watch_forks(void) { return pthread_atfork(0, 0, lx_after_fork); }
     """
-    int LX_OPENMP
-    const char* LX_COMPILER
-    const char* LX_COMPILER_NAME
     int lx_forked
     int lx_watch_forks()
 
@@ -165,15 +145,3 @@ def available_cpus():
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def openmp_version():
-    """Return the OpenMP specification's date the core was compiled with, such as 201511, or None without OpenMP."""
-    return LX_OPENMP or None
-
-
-def compiler():
-    """Return the compiler's name and version."""
-    name = (<bytes>LX_COMPILER_NAME).decode()
-    version = (<bytes>LX_COMPILER).decode()
-    return version if version.lower().startswith(name) else f"{name} {version}"

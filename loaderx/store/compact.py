@@ -191,7 +191,7 @@ def _change(
     rows["old"] = rows["new"] = plan.entries[block]
     rows["new"]["chunk_id"] = plan.chunks[block]
     rows["new"]["offset"] = plan.offsets[block]
-    sums = session.sums()
+    sums = session.open_sums()
     if sums is not None:
         by_index = np.argsort(rows["index"])
         rows["old_sum"][by_index] = read_slots(sums, rows["index"][by_index])

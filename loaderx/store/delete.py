@@ -7,11 +7,33 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from loaderx._core.fault import Fault
 from loaderx.store import files, journal
+from loaderx.store.buffers import Indices
+from loaderx.store.faults import fault_error
 from loaderx.store.header import Header
 from loaderx.store.session import Session
 from loaderx.store.sums import read_slots, sums_bytes
 from loaderx.store.table import read_entries
+
+
+def find_targets(store: Path, indices: Indices, length: int) -> npt.NDArray[np.int64]:
+    """Return each index once, none negative.
+
+    Raises
+    ------
+    RecordIndexError
+        Names the first that no record has.
+    """
+    # A uint64 beyond 2**63 turns negative, and is out of range either way.
+    signed = indices.astype(np.int64)
+    resolved = np.where((signed < 0) & (indices.dtype == np.int64), signed + length, signed)
+    outside = np.flatnonzero((resolved < 0) | (resolved >= length))
+    if len(outside):
+        position = int(outside[0])
+        fault = (Fault.INDEX, position, int(indices[position]), length, None, None, None, None, None, 0)
+        raise fault_error(store, fault)
+    return np.unique(resolved)
 
 
 def plan_delete(
@@ -65,7 +87,7 @@ def delete(store: Path, session: Session, targets: npt.NDArray[np.int64]) -> Non
     with files.errors_named(store, "delete records", "the store is as it was before"):
         rows["old"] = read_entries(session.files.table, slots)
         rows["new"] = read_entries(session.files.table, sources)
-        if (sums := session.sums()) is not None:
+        if (sums := session.open_sums()) is not None:
             rows["old_sum"] = read_slots(sums, slots)
             rows["new_sum"] = read_slots(sums, sources)
         after = Header(*header.tail, header.length - len(targets))

@@ -55,13 +55,11 @@ class Descriptors:
         os.close(self.meta)
 
     def has_sums(self) -> bool:
-        """Return whether `sums.zr` is there and the one that is open; let go of one that is not."""
+        """Return whether `sums.zr` is there, and the one that is open."""
         if self.sums is None:
             return False
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(self.sums), os.stat(self.store / SUMS)):
-                return True
-        self.drop_sums()
+            return os.path.samestat(os.fstat(self.sums), os.stat(self.store / SUMS))
         return False
 
     def drop_sums(self) -> None:

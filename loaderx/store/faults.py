@@ -23,7 +23,7 @@ from loaderx.store.format import CODEC_NAMES, chunk_name
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A fault as the core gives it (`loaderx._core.gather`)."""
+    """A fault as the core gives it (`loaderx._core.batch`)."""
 
     store: Path
     fault: int
@@ -196,7 +196,7 @@ def fault_error(store: Path, fault: tuple[Any, ...]) -> ZrecordError:
     ----------
     store : pathlib.Path
     fault : tuple
-        What a function of `loaderx._core.gather` returned instead of None.
+        What a function of `loaderx._core.gather` or `survey` returned instead of None.
     """
     if fault[0] == Fault.OVERLAP:
         return DestinationError(

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx._core import gather as _gather
+from loaderx._core import survey as _survey
 from loaderx._core.fault import Fault
 from loaderx._core.snapshot import Gate, Snapshot
 from loaderx._core.threads import available_cpus
@@ -246,7 +247,7 @@ class Reader:
 
         def read(snapshot: Snapshot) -> tuple[Any, ...] | None:
             lens = np.empty(len(indices), np.uint32)
-            fault = _gather.lengths(snapshot, indices, lens)
+            fault = _survey.lengths(snapshot, indices, lens)
             if fault is not None:
                 return fault
             self._check_places(starts, lens, view.nbytes)
@@ -342,7 +343,7 @@ class Reader:
 
         def read(snapshot: Snapshot) -> tuple[Any, ...] | None:
             nonlocal data
-            fault = _gather.lengths(snapshot, indices, None, splits)
+            fault = _survey.lengths(snapshot, indices, None, splits)
             if fault is not None:
                 return fault
             total = int(splits[-1])
@@ -395,7 +396,7 @@ class Reader:
 
         def read(snapshot: Snapshot) -> tuple[Any, ...] | None:
             nonlocal data
-            fault = _gather.lengths(snapshot, indices, lens)
+            fault = _survey.lengths(snapshot, indices, lens)
             if fault is not None:
                 return fault
             if callable(stride):
@@ -434,7 +435,7 @@ class Reader:
         """
         indices = as_indices(self.path, idxs)
         lens = np.empty(len(indices), np.uint32)
-        self._read(_gather.lengths, indices, lens)
+        self._read(_survey.lengths, indices, lens)
         return lens
 
     def prefetch(self, idxs: npt.ArrayLike) -> None:
@@ -460,7 +461,7 @@ class Reader:
         a few of the records. During a delete or a compaction it does nothing. Safe in any number of threads.
         """
         indices = as_indices(self.path, idxs)
-        fault = _gather.prefetch(self._current(), indices)
+        fault = _survey.prefetch(self._current(), indices)
         if fault is not None and fault[0] != Fault.GATE_CLOSED:
             raise fault_error(self.path, fault)
 

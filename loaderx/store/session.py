@@ -183,9 +183,15 @@ class Session:
         self._begun = True
         return header
 
-    def sums(self) -> FileMap | None:
-        """Return `sums.zr` for reading; None where there is none, or somebody has removed or replaced it."""
-        return FileMap(self._store / SUMS, sums_bytes(0), False) if self.files.has_sums() else None
+    def open_sums(self) -> FileMap | None:
+        """Open `sums.zr` for reading; None where there is none.
+
+        Where somebody has removed or replaced it, the session has none any more: the one it had is let go of.
+        """
+        if not self.files.has_sums():
+            self.files.drop_sums()
+            return None
+        return FileMap(self._store / SUMS, sums_bytes(0), False)
 
     def commit(self, header: Header, version: Version) -> None:
         """Make what was appended visible: the sums' mark, the version, the tail, and last the length."""
@@ -296,8 +302,8 @@ class Session:
         self._marked = False
 
     def _look_through(self, header: Header) -> _Stock:
-        """Find out whether another program has changed the store since the sums were written, and nothing else."""
-        sums = self.sums()
+        """Find out whether another program has changed the store since the sums were written. Changes no file."""
+        sums = self.open_sums()
         mark = None if sums is None else unpack_mark(sums.read(0, sums_bytes(0)))
         if mark == self._in_file(header):
             return _Stock(header, True, True, np.empty(0, np.int64))

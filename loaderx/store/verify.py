@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loaderx._core.gather import inspect
 from loaderx._core.snapshot import Snapshot
+from loaderx._core.survey import inspect
 from loaderx._core.threads import available_cpus
 from loaderx.store.faults import fault_error
 from loaderx.store.options import check_callable, check_path, check_seconds, check_threads

@@ -10,15 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import numpy.typing as npt
 
 from loaderx._core.compress import CompressionDictionary
-from loaderx._core.fault import Fault
 from loaderx._core.snapshot import Gate
 from loaderx.errors import (
-    DestinationError,
-    DictionaryError,
     OptionError,
     StoreIOError,
     StoreLockedError,
@@ -26,15 +22,13 @@ from loaderx.errors import (
 )
 from loaderx.store import files, journal, recovery
 from loaderx.store.append import Append, Appender
-from loaderx.store.buffers import Indices, as_indices, as_source
+from loaderx.store.buffers import as_indices, as_source
 from loaderx.store.compact import compact
 from loaderx.store.create import create_store
-from loaderx.store.delete import delete
-from loaderx.store.faults import fault_error
+from loaderx.store.delete import delete, find_targets
+from loaderx.store.dictionary import ReadyDictionaries, check_samples, train_dictionary
 from loaderx.store.format import (
-    CODECS,
     DEFAULT_LEVELS,
-    DICTIONARY,
     DICTIONARY_CODECS,
     JOURNAL,
     META,
@@ -63,9 +57,7 @@ from loaderx.store.pack import SizeChange, pack_files, unpack_files
 from loaderx.store.reader import Reader, open_handles
 from loaderx.store.recovery import Recovery
 from loaderx.store.session import Session
-from loaderx.store.snapshot import can_be_longer, longer, read_dictionary
-from loaderx.store.table import table_blocks
-from loaderx.store.training import train_on
+from loaderx.store.snapshot import can_be_longer, longer
 
 # How often a change looks whether the gathers that ran when it began are done. They last micro- to milliseconds, and
 # polling costs them nothing.
@@ -174,9 +166,7 @@ class Zrecord(Reader):
         self.codec: Codec = check_codec(codec)
         self.mode: Literal["a", "r"] = check_choice("mode", mode, ("a", "r"))
         self.level = check_level(level)
-        # The dictionary that records were last compressed with, and what was made of it for each level.
-        self._dictionary = b""
-        self._dictionaries: dict[int, CompressionDictionary] = {}
+        self._dictionaries = ReadyDictionaries(self.path)
         # From the first change on.
         self._session: Session | None = None
         mended = None
@@ -386,7 +376,7 @@ class Zrecord(Reader):
         """
         indices = as_indices(self.path, idxs)
         with self._changing() as session:
-            targets = self._resolve(indices, session.header().length)
+            targets = find_targets(self.path, indices, session.header().length)
             if len(targets):
                 with self._alone():
                     delete(self.path, session, targets)
@@ -488,36 +478,12 @@ class Zrecord(Reader):
         item_size = None if item_size is None else check_count("item_size", item_size, least=1)
         source = as_source(samples)
         counts = as_indices(self.path, sizes)
-        if len(counts) and (counts.min() < 0 or int(counts.sum()) > source.nbytes):
-            raise DestinationError(
-                f"{self.path}: the sizes add up to {int(counts.sum())} bytes, and there are {source.nbytes} of samples",
-                store=self.path,
-                needed_bytes=int(counts.sum()),
-                given_bytes=source.nbytes,
-            )
+        check_samples(self.path, source, counts)
         with self._changing() as session:
             snapshot = self._current()
-            dictionary_tags = [CODECS[name] for name in DICTIONARY_CODECS]
-            for first, entries in table_blocks(self.path, session.files.table, session.header().length):
-                dependent = np.flatnonzero(np.isin(entries["codec"], dictionary_tags))
-                if len(dependent):
-                    raise DictionaryError(
-                        f"{self.path}: record {first + int(dependent[0])} was compressed with the store's dictionary, "
-                        "and could not be read with another: train before the first such record, or in a new store",
-                        store=self.path,
-                    )
-            trained = train_on(source, counts, target, item_size)
-            if isinstance(trained, str):
-                raise DictionaryError(
-                    f"{self.path}: no dictionary could be trained on {len(counts)} samples of {int(counts.sum())} "
-                    f"bytes in all ({trained}): give more samples or another size, or use codec 'zstd'",
-                    store=self.path,
-                )
-            with files.errors_named(self.path, "write the dictionary"):
-                files.write_new(self.path / DICTIONARY, trained)
-                files.sync_directory(self.path)
+            trained_bytes = train_dictionary(self.path, session, source, counts, target, item_size)
             self._renew(snapshot)
-        return len(trained)
+        return trained_bytes
 
     def sync(self) -> None:
         """Have everything that was committed reach the disk.
@@ -662,36 +628,13 @@ class Zrecord(Reader):
             session.forget()
         super()._after_fork_in_child()
 
-    def _resolve(self, indices: Indices, length: int) -> npt.NDArray[np.int64]:
-        """Return each index once, none negative; `RecordIndexError` for the first that no record has."""
-        # A uint64 beyond 2**63 turns negative, and is out of range either way.
-        signed = indices.astype(np.int64)
-        resolved = np.where((signed < 0) & (indices.dtype == np.int64), signed + length, signed)
-        outside = np.flatnonzero((resolved < 0) | (resolved >= length))
-        if len(outside):
-            position = int(outside[0])
-            fault = (Fault.INDEX, position, int(indices[position]), length, None, None, None, None, None, 0)
-            raise fault_error(self.path, fault)
-        return np.unique(resolved)
-
     def _compressor(self, codec: Codec | None) -> tuple[Codec, int, CompressionDictionary | None]:
         """Return codec, level and dictionary to compress with."""
         name = self.codec if codec is None else check_codec(codec)
         level = DEFAULT_LEVELS[name] if self.level is None else self.level
         if name not in DICTIONARY_CODECS:
             return name, level, None
-        content = read_dictionary(self.path)
-        if content is None:
-            raise DictionaryError(
-                f"{self.path}: codec {name!r} needs a dictionary, and the store has none: call train_dict first",
-                store=self.path,
-            )
-        if content != self._dictionary:  # also where another handle has trained one since
-            self._dictionary = content
-            self._dictionaries.clear()
-        if level not in self._dictionaries:
-            self._dictionaries[level] = CompressionDictionary(content, level)
-        return name, level, self._dictionaries[level]
+        return name, level, self._dictionaries.at_level(level, name)
 
 
 class StagedZrecord(Zrecord):

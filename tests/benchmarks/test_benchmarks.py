@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 
 from benchmarks import cold, docs, pairing, registry, safety, small, store
 from benchmarks.__main__ import main
@@ -158,7 +159,6 @@ def test_check_table_is_a_command_with_a_status(
 
 
 def test_the_data_are_the_same_for_the_same_seed_and_barely_compressible() -> None:
-    zstandard = pytest.importorskip("zstandard")
     records = make_records(20, (3, 64, 64), seed=7)
     assert records.shape == (20, 3, 64, 64)
     assert records.dtype == np.dtype(np.uint8)
@@ -192,16 +192,24 @@ def test_quick_runs_every_table(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert str(tmp_path) not in docs.format_page({"store": result})
 
 
-def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["store", "--rounds", "3"]) == 2
-    assert main(["store", "--only", "nobody"]) == 2
-    assert main(["import", "--rounds", "1"]) == 2
-    words = capsys.readouterr().out
-    assert words.splitlines() == [
-        "--rounds must be at least 7",
-        "unknown contender: nobody",
-        "--rounds must be at least 7",
-    ]
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        *(
+            ([command, "--rounds", rounds], "--rounds must be at least 7")
+            for command in ("store", "checksum", "shuffle", "recycle", "small", "safety", "import")
+            for rounds in ("3", "0")
+        ),
+        (["cold", "--rounds", "4"], "--rounds must be at least 5"),
+        (["store", "--only", "nobody"], "unknown contender: nobody"),
+    ],
+)
+def test_wrong_options_are_refused(
+    words: list[str], answer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = [] if words[0] == "import" else ["--dir", str(tmp_path)]
+    assert main([*words, *folder]) == 2
+    assert capsys.readouterr().out == f"{answer}\n"
 
 
 def test_a_missing_peer_says_how_to_install_it(tmp_path: Path) -> None:

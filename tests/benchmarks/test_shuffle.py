@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +9,15 @@ import pytest
 
 from benchmarks import bounds, docs, shuffle
 from benchmarks.__main__ import main
-from benchmarks.checksum import QUICK
 from benchmarks.contenders import NotInstalledError
 from benchmarks.data import NUM_TOKENS, make_tokens, make_waves
 from benchmarks.results import read_result
 from benchmarks.targets import TARGETS, evaluate
+from benchmarks.turns import QUICK
 
 
+@pytest.mark.needs_bounds
 def test_quick_gives_every_target_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        bounds.compile_bounds(tmp_path / "bounds.so")
-    except NotInstalledError as error:
-        pytest.skip(str(error))
     file = tmp_path / "shuffle.json"
     assert main(["shuffle", "--quick", "--json", str(file), "--dir", str(tmp_path)]) == 0
     result = read_result(file)
@@ -52,7 +48,7 @@ def test_without_a_compiler_the_rest_is_measured_all_the_same(
     assert set(result["missing"]) == {"bounds", "in cache"}
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.needs_compiler
 def test_the_kernels_are_those_of_the_package(tmp_path: Path) -> None:
     from loaderx._core.shuffle import kernels
 
@@ -66,8 +62,3 @@ def test_data_is_the_same_for_the_same_seed() -> None:
     assert not np.array_equal(waves[0], waves[1])
     assert tokens.min() >= 0 and tokens.max() < NUM_TOKENS
     assert np.bincount(tokens.ravel()).argmax() == 0
-
-
-def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["shuffle", "--rounds", "3"]) == 2
-    assert capsys.readouterr().out == "--rounds must be at least 7\n"

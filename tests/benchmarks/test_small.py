@@ -44,8 +44,3 @@ def test_sequences_end_where_their_zeros_begin() -> None:
     assert sequences.dtype == np.dtype(np.int32)
     assert (lengths.min(), lengths.max()) == (3, 9)
     assert all(sequence[:length].all() for sequence, length in zip(sequences, lengths, strict=True))
-
-
-def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["small", "--rounds", "3"]) == 2
-    assert capsys.readouterr().out == "--rounds must be at least 7\n"

@@ -287,7 +287,7 @@ class TestOpenmp:
     ("module", "openmp", "has_zstd", "has_openmp"),
     [
         ("maps", "201511", False, False),
-        ("threads", "201511", False, True),
+        ("checksum", "201511", False, True),
         ("gather", "201511", True, True),
         ("gather", None, True, False),
     ],

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from loaderx._core import checksum, compress, gather
+from loaderx._core import checksum, compress, gather, survey
 from loaderx._core.fault import Fault
 from loaderx._core.maps import FileMap
 from loaderx._core.snapshot import Gate, Snapshot
@@ -335,10 +335,10 @@ def read(snapshot: Snapshot, idxs: Any, threads: int, *, at: bool = False) -> An
         if fault is not None:
             return fault
         lens = np.empty(len(idxs), np.uint32)
-        assert gather.lengths(snapshot, idxs, lens) is None
+        assert survey.lengths(snapshot, idxs, lens) is None
         return [row[:size].tobytes() for row, size in zip(dst, lens, strict=True)]
     lens = np.empty(len(idxs), np.uint32)
-    assert gather.lengths(snapshot, idxs, lens) is None
+    assert survey.lengths(snapshot, idxs, lens) is None
     starts = np.concatenate([[0], np.cumsum(lens, dtype=np.int64)])
     dst = np.empty(starts[-1], np.uint8)
     fault = gather.gather_at(snapshot, idxs, dst, starts, lens, int(starts[-1]), threads)
@@ -440,7 +440,7 @@ def test_a_chunk_longer_than_its_map_is_not_read_beyond_it(store: Store) -> None
 def inspect(snapshot: Snapshot, idxs: Any, threads: int) -> tuple[Any, Any, Any]:
     n = len(idxs)
     faults, details, checked = np.full(n, -1, np.int32), np.full(n, -1, np.int64), np.full(n, 9, np.uint8)
-    assert gather.inspect(snapshot, idxs, faults, details, checked, threads) is None
+    assert survey.inspect(snapshot, idxs, faults, details, checked, threads) is None
     return faults, details, checked
 
 
@@ -496,8 +496,8 @@ def test_inspect_refuses_what_it_cannot_do(store: Store) -> None:
         (faults, details, checked[1:]),
     ):
         with pytest.raises(ValueError, match="one item for each index"):
-            gather.inspect(snapshot, ALL, *bad, 1)
+            survey.inspect(snapshot, ALL, *bad, 1)
     idxs = ALL.copy()
-    assert gather.inspect(snapshot, idxs, faults, idxs, checked, 1) == (Fault.OVERLAP,)
+    assert survey.inspect(snapshot, idxs, faults, idxs, checked, 1) == (Fault.OVERLAP,)
     snapshot.gate.close()
-    assert gather.inspect(snapshot, ALL, faults, details, checked, 1) == (Fault.GATE_CLOSED,)
+    assert survey.inspect(snapshot, ALL, faults, details, checked, 1) == (Fault.GATE_CLOSED,)

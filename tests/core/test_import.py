@@ -28,7 +28,13 @@ importlib.import_module(module)
 print("imported")
 """
 
-MODULES = ["loaderx", "loaderx._core.gather", "loaderx._core.compress", "loaderx._core.threads"]
+MODULES = [
+    "loaderx",
+    "loaderx._core.gather",
+    "loaderx._core.survey",
+    "loaderx._core.compress",
+    "loaderx._core.threads",
+]
 
 
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "ImportError"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loaderx
-from loaderx._core import compress, gather, maps, snapshot, threads
+from loaderx._core import batch, compress, gather, maps, snapshot, threads
 from loaderx._core.fault import Fault
 from loaderx.store import format as store_format
 from loaderx.store.format import HEADER, RECORD
@@ -32,7 +32,7 @@ def test_the_core_reads_entries_as_numpy_writes_them(tmp_path: Path) -> None:
 
 
 def test_faults_have_the_numbers_the_core_was_compiled_with() -> None:
-    assert gather.fault_numbers() == {fault.name: int(fault) for fault in Fault}
+    assert batch.fault_numbers() == {fault.name: int(fault) for fault in Fault}
 
 
 def test_sizes_and_limits() -> None:

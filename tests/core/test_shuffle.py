@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from loaderx._core import checksum, compress, gather, shuffle
+from loaderx._core import checksum, compress, gather, shuffle, survey
 from loaderx._core.fault import Fault
 from loaderx._core.maps import FileMap
 from loaderx._core.snapshot import DecompressionDictionary, Gate, Snapshot
@@ -296,7 +296,7 @@ FENCE = 64
 def read(snapshot: Snapshot, idxs: Any, threads: int = 1) -> Any:
     """Return the records, or the fault; nothing beside a record's place may be touched."""
     lens = np.empty(len(idxs), np.uint32)
-    fault = gather.lengths(snapshot, idxs, lens)
+    fault = survey.lengths(snapshot, idxs, lens)
     if fault is not None:
         return fault
     starts = FENCE + np.cumsum(lens + np.int64(FENCE)) - lens - FENCE
@@ -361,7 +361,7 @@ def test_stores_that_the_oracle_wrote_are_read(
 
 def inspect(snapshot: Snapshot, n: int) -> tuple[Any, Any, Any]:
     faults, details, checked = np.full(n, -1, np.int32), np.full(n, -1, np.int64), np.full(n, 9, np.uint8)
-    assert gather.inspect(snapshot, np.arange(n), faults, details, checked, 2) is None
+    assert survey.inspect(snapshot, np.arange(n), faults, details, checked, 2) is None
     return faults, details, checked
 
 

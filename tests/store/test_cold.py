@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import threading
 import time
@@ -18,8 +16,9 @@ import pytest
 
 import loaderx
 from loaderx import ClosedError, Dataset, RaggedDataset, RecordIndexError, Zrecord
+from tests import residency
+from tests.residency import PAGE
 
-PAGE = mmap.PAGESIZE
 N, SIZE = 2000, 3 * 4096
 DEADLINE_S = 20.0
 
@@ -45,57 +44,39 @@ def io(request: pytest.FixtureRequest) -> Io:
     return request.param  # type: ignore[no-any-return]
 
 
-def resident(path: Path, first: int, n_bytes: int) -> npt.NDArray[np.bool_]:
-    """Return which pages of a file are in memory."""
-    with path.open("rb") as file:
-        view = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    pages: npt.NDArray[np.uint8] = np.zeros(-(-len(view) // PAGE), np.uint8)
-    address = np.frombuffer(view, np.uint8).ctypes.data
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(len(view)), ctypes.c_void_p(pages.ctypes.data)):
-        pytest.skip(f"mincore: {os.strerror(ctypes.get_errno())}")
-    return (pages[first // PAGE : -(-(first + n_bytes) // PAGE)] & 1).astype(bool)
+def resident(store: Path) -> npt.NDArray[np.bool_]:
+    """Return for each record which of its pages are in memory."""
+    return residency.resident(store / "0.zr")[: N * SIZE // PAGE].reshape(N, -1)
 
 
 def drop(store: Path) -> None:
-    """Have the store's files leave the memory, or skip where they stay. No map of them may have touched pages."""
-    if not hasattr(os, "posix_fadvise"):
-        pytest.skip("no posix_fadvise")
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        for path in store.glob("*.zr"):
-            descriptor = os.open(path, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)
-        if not resident(store / "0.zr", 0, N * SIZE).any():
-            return
-        if time.monotonic() > deadline:
-            pytest.skip("this file system keeps its files in memory")
-        time.sleep(0.05)
+    """Have the store's files leave the memory. No map of them may have touched pages."""
+    assert residency.drop(store.glob("*.zr"), store / "0.zr", DEADLINE_S)
 
 
 def await_pages(store: Path, idxs: npt.NDArray[np.int64]) -> None:
     """Wait until the records are in memory."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
-        pages = resident(store / "0.zr", 0, N * SIZE).reshape(N, -1)
+        pages = resident(store)
         if pages[idxs].all():
             return
         assert time.monotonic() < deadline, f"{np.sum(~pages[idxs])} pages of {pages[idxs].size} are missing"
         time.sleep(0.01)
 
 
+@pytest.mark.needs_cold_files
 def test_what_is_prefetched_comes_and_little_else(store: Path, records: Any, io: Io) -> None:
     idxs = np.random.default_rng(1).permutation(N)[:100]
     drop(store)
     with Zrecord(store, mode="r", io=io) as z:
         assert z.prefetch(idxs) is None  # type: ignore[func-returns-value]
         await_pages(store, idxs)
-        assert resident(store / "0.zr", 0, N * SIZE).sum() < 2 * len(idxs) * SIZE // PAGE
+        assert resident(store).sum() < 2 * len(idxs) * SIZE // PAGE
         assert np.array_equal(z.gather_stacked(idxs, SIZE).reshape(-1, SIZE), records[idxs])
 
 
+@pytest.mark.needs_cold_files
 def test_prefetch_asks_again_for_what_has_left_the_memory(store: Path, io: Io) -> None:
     # What a map has touched stays: so the handle learns that the store is warm from another one.
     drop(store)
@@ -108,6 +89,7 @@ def test_prefetch_asks_again_for_what_has_left_the_memory(store: Path, io: Io) -
         await_pages(store, idxs)
 
 
+@pytest.mark.needs_cold_files
 def test_a_cold_gather_reads_right(store: Path, records: Any, io: Io) -> None:
     rng = np.random.default_rng(2)
     for idxs in (
@@ -125,6 +107,7 @@ def test_a_cold_gather_reads_right(store: Path, records: Any, io: Io) -> None:
                 assert np.array_equal(ds[idxs], records[idxs])
 
 
+@pytest.mark.needs_cold_files
 def test_a_sequential_pass_is_ahead_by_some_records(store: Path, records: Any, io: Io) -> None:
     drop(store)
     with Dataset(store, io=io) as ds:
@@ -136,6 +119,7 @@ def test_a_sequential_pass_is_ahead_by_some_records(store: Path, records: Any, i
         await_pages(store, np.arange(200, 220))
 
 
+@pytest.mark.needs_cold_files
 def test_a_whole_cold_pass_in_large_batches(store: Path, records: Any, io: Io) -> None:
     # larger than the slices a batch is served in
     order = np.random.default_rng(3).permutation(N)

@@ -1,0 +1,9 @@
+from typing import Any
+
+from loaderx._core.snapshot import Snapshot
+
+def lengths(snapshot: Snapshot, idxs: Any, out: Any, splits: Any = None) -> tuple[Any, ...] | None: ...
+def inspect(
+    snapshot: Snapshot, idxs: Any, faults: Any, details: Any, checked: Any, threads: int
+) -> tuple[Any, ...] | None: ...
+def prefetch(snapshot: Snapshot, idxs: Any) -> tuple[Any, ...] | None: ...
