@@ -303,7 +303,7 @@ def test_leaving_the_interpreter_mid_iteration_is_clean(end: str, code: int, sai
 
 
 def test_a_transform_that_never_ends_does_not_keep_the_interpreter() -> None:
-    script = EXIT.replace("TRANSFORM", "lambda batch: batch if batch['x'][0] % 2 else (time.sleep(3600), batch)")
+    script = EXIT.replace("TRANSFORM", "lambda batch: batch if batch['x'][0] == 0 else time.sleep(3600), mode=0")
     script = script.replace("if step == 5", "if True").replace("END", "break")
     began = time.monotonic()
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
