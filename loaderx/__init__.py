@@ -95,10 +95,15 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # What stands above the datasets is imported when it is first asked for.
+    found: type
     if name == "DataLoader":
-        from loaderx.loader.dataloader import DataLoader as found
+        from loaderx.loader.dataloader import DataLoader
+
+        found = DataLoader
     elif name == "Sampler":
-        from loaderx.loader.sampler import Sampler as found
+        from loaderx.loader.sampler import Sampler
+
+        found = Sampler
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found
