@@ -5,6 +5,8 @@ the store of plain byte records beneath. `verify` looks at every record of a sto
 bytes they hold. `loaderx.errors` lists every exception.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from loaderx._starting import guard_imports, is_command
 
 if is_command():
@@ -42,6 +44,9 @@ from loaderx.store.packing import pack, unpack
 from loaderx.store.verify import verify
 from loaderx.store.zrecord import Zrecord
 
+if TYPE_CHECKING:
+    from loaderx.loader.sampler import Sampler
+
 __all__ = [
     "ClosedError",
     "CodecChoice",
@@ -58,6 +63,7 @@ __all__ = [
     "RaggedDataset",
     "RecordIndexError",
     "RecordTooLargeError",
+    "Sampler",
     "SchemaError",
     "StoreFullError",
     "StoreIOError",
@@ -77,3 +83,17 @@ __all__ = [
     "write_dataset",
     "write_ragged",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is above the stores when it is asked for."""
+    if name == "Sampler":
+        from loaderx.loader.sampler import Sampler
+
+        globals()[name] = Sampler  # the next time it is found without asking
+        return Sampler
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
