@@ -45,6 +45,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "checksum": ("openmp",),
     "shuffle": (),
     "batch": ("zstd",),
+    "draw": (),
     "gather": ("zstd", "openmp"),
     "survey": ("zstd", "openmp"),
     "compress": ("zstd", "openmp"),

@@ -18,6 +18,8 @@
     │   └── FormatVersionError                   -8         a store of a version this release cannot read
     ├── SchemaError (ValueError)                            schema.json, or an array that does not fit it
     ├── OptionError (ValueError)                            an argument outside its range
+    ├── StateMismatchError (ValueError)                     a saved state of something else
+    ├── LoaderError (RuntimeError)                          a loader that cannot make a batch here
     └── MissingDependencyError (ImportError)                an optional package that is not installed
 
     StoreWarning (UserWarning)                              what stops nothing and should be known
@@ -37,6 +39,7 @@ __all__ = [
     "DestinationError",
     "DictionaryError",
     "FormatVersionError",
+    "LoaderError",
     "LoaderxError",
     "MissingDependencyError",
     "NotAStoreError",
@@ -44,6 +47,7 @@ __all__ = [
     "RecordIndexError",
     "RecordTooLargeError",
     "SchemaError",
+    "StateMismatchError",
     "StoreFullError",
     "StoreIOError",
     "StoreLockedError",
@@ -321,6 +325,38 @@ class OptionError(LoaderxError, ValueError):
     attribute_names = ("option", "value")
     option: str
     value: object
+
+
+class StateMismatchError(LoaderxError, ValueError):
+    """A saved state that does not fit what it was to be loaded into.
+
+    Attributes
+    ----------
+    mismatches : dict of str to (object, object)
+        What differs: the saved value, and the one here.
+    """
+
+    attribute_names = ("mismatches",)
+    mismatches: dict[str, tuple[object, object]]
+
+
+class LoaderError(LoaderxError, RuntimeError):
+    """A loader that cannot make a batch: a worker process died, or this process is a fork of the loader's.
+
+    Attributes
+    ----------
+    step : int or None
+        The step whose batch it was.
+    worker : int or None
+        Process id of the worker that died.
+    exit_code : int or None
+        Its exit code; negative: the signal that ended it.
+    """
+
+    attribute_names = ("step", "worker", "exit_code")
+    step: int | None
+    worker: int | None
+    exit_code: int | None
 
 
 class MissingDependencyError(LoaderxError, ImportError):

@@ -8,10 +8,18 @@ cdef extern from *:
     """
     #include <pthread.h>
 
+    #if defined(_MSC_VER)
+      #define LX_THREAD_LOCAL __declspec(thread)
+    #else
+      #define LX_THREAD_LOCAL __thread
+    #endif
+    static LX_THREAD_LOCAL int lx_most_threads = 0;
+
     static int lx_forked = 0;
     static void lx_after_fork(void) { lx_forked = 1; }
     static int lx_watch_forks(void) { return pthread_atfork(0, 0, lx_after_fork); }
     """
+    int lx_most_threads
     int lx_forked
     int lx_watch_forks()
 
@@ -44,6 +52,8 @@ cdef int team_size(int wanted, int64_t work_bytes, int64_t n_items) noexcept nog
     # GNU OpenMP's threads do not survive a fork, and a child of a parent that had them waits for them for ever.
     if wanted <= 1 or lx_forked or work_bytes < TEAM_BYTES:
         return 1
+    if lx_most_threads > 0:
+        wanted = min(wanted, lx_most_threads)
     team = min(<int64_t>wanted, work_bytes // THREAD_BYTES, n_items)
     return <int>team if team > 1 else 1
 
@@ -133,6 +143,16 @@ def follow_cost(double byte_ns, took_ns, n_bytes):
 def plan_team(int wanted, int64_t work_bytes, int64_t n_items, double byte_ns):
     """Return how many threads a call of `n_items` and `work_bytes` gets, of `wanted`, where teams pay."""
     return team_size(wanted, weigh(work_bytes, byte_ns), n_items)
+
+
+def limit_this_thread(int most):
+    """Bound the threads of every later call that the calling thread makes; 0: no bound but the caller's own.
+
+    For a thread that is one of several which read at once: with one thread each they keep all cores busy, and none
+    waits for the others.
+    """
+    global lx_most_threads
+    lx_most_threads = most
 
 
 def in_forked_child():

@@ -1,0 +1,147 @@
+"""Making the batch of a step: draw its indices, gather every stream, transform."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from loaderx.errors import OptionError
+from loaderx.loader.sampler import Sampler
+from loaderx.loader.streams import RandomAccess
+
+Batch: TypeAlias = Any
+Transform: TypeAlias = Callable[..., Batch]
+
+_WORD = 2**64 - 1
+# Linux counts the blocks of each thread; elsewhere there is nothing to see.
+_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
+
+
+def identity(batch: Batch) -> Batch:
+    """Return the batch itself: the transform that a loader has where none is given."""
+    return batch
+
+
+class Costs(NamedTuple):
+    """What a batch took, times in nanoseconds."""
+
+    gather_ns: int = 0
+    transform_ns: int = 0
+    cold_blocks: int = 0
+
+
+class Fetch:
+    """Makes the batch of a step. A pure function of the step, as far as streams and transform are.
+
+    Parameters
+    ----------
+    streams : mapping of str to RandomAccess
+    sampler : Sampler
+        Only asked by `indices`.
+    transform : callable
+        Maps a batch to what the user gets.
+    transform_rng : bool
+        Hand the transform a `numpy.random.Generator` of this step and rank too.
+    ahead : int
+        Of a cold store, the batch of this many steps later is asked for before this one is gathered.
+    gathers : threading.Semaphore or None
+        Bounds the gathers that run at once; None: no bound.
+
+    Notes
+    -----
+    Any number of threads may call it at once.
+    """
+
+    def __init__(
+        self,
+        streams: Mapping[str, RandomAccess],
+        sampler: Sampler,
+        transform: Transform,
+        transform_rng: bool,
+        ahead: int,
+        gathers: threading.Semaphore | None,
+    ) -> None:
+        self._streams = dict(streams)
+        self._sampler = sampler
+        self._transform = transform
+        self._transform_rng = transform_rng
+        self._ahead = ahead
+        self._gathers = gathers
+        # Whether the last gather read from a disk. Threads may set it at once: it is a hint.
+        self._is_cold = True
+
+    def __call__(self, step: int) -> tuple[Batch, Costs]:
+        """Return the batch of a step, and what it took."""
+        began = time.perf_counter_ns()
+        batch, cold_blocks = self.gather(step)
+        gathered = time.perf_counter_ns()
+        batch = self.transform(step, batch)
+        return batch, Costs(gathered - began, time.perf_counter_ns() - gathered, cold_blocks)
+
+    def gather(self, step: int) -> tuple[dict[str, Any], int]:
+        """Return what the streams hold for a step, and the blocks that were read from a disk for it."""
+        if self._gathers is None:
+            return self._gather(step)
+        with self._gathers:
+            return self._gather(step)
+
+    def _gather(self, step: int) -> tuple[dict[str, Any], int]:
+        idxs = self._sampler.indices(step)
+        if self._ahead and self._is_cold:
+            self._ask_ahead(step + self._ahead)
+        before = _blocks_read()
+        batch = {}
+        for name, stream in self._streams.items():
+            try:
+                batch[name] = stream.__getitems__(idxs)
+            except Exception as error:
+                error.add_note(f"in stream {name!r}")
+                raise
+        cold_blocks = _blocks_read() - before
+        self._is_cold = cold_blocks > 0
+        return batch, cold_blocks
+
+    def _ask_ahead(self, step: int) -> None:
+        """Have the streams' bytes for a later step read meanwhile."""
+        try:
+            idxs = self._sampler.indices(step)
+        except OptionError:
+            return  # there is no such step
+        for stream in self._streams.values():
+            prefetch = getattr(stream, "prefetch", None)
+            if prefetch is not None:
+                # What is wrong there is an error of that step, which meets it itself.
+                with contextlib.suppress(Exception):
+                    prefetch(idxs)
+
+    def transform(self, step: int, batch: dict[str, Any]) -> Batch:
+        """Return the transform of a batch."""
+        if self._transform_rng:
+            return self._transform(batch, step_rng(self._sampler.seed, step, self._sampler.rank))
+        return self._transform(batch)
+
+
+def step_rng(seed: int, step: int, rank: int) -> np.random.Generator:
+    """Return the random numbers of a step on a rank: the same each time, and others for each step, rank and seed.
+
+    Notes
+    -----
+    Philox, a generator of counters (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): seed and
+    rank are its key, the step is the upper half of its counter, so that no two of them have a number in common.
+    """
+    counter = np.array([0, 0, step, 0], np.uint64)
+    key = np.array([seed & _WORD, rank], np.uint64)
+    return np.random.Generator(np.random.Philox(counter=counter, key=key))
+
+
+def _blocks_read() -> int:
+    """Return how many blocks the calling thread has read from devices."""
+    if _THREAD is None:
+        return 0
+    return resource.getrusage(_THREAD).ru_inblock

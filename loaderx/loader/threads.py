@@ -1,0 +1,185 @@
+"""Worker threads: they take tasks as they come, and each task says when it is done."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeAlias
+
+from loaderx._core.threads import limit_this_thread
+from loaderx.loader.fetch import Batch, Costs
+
+#: How long `ThreadWorkers.close` waits for workers that are in a transform.
+PATIENCE_S = 0.8
+
+
+class Fetcher(Protocol):
+    """What a worker thread makes batches with."""
+
+    def __call__(self, step: int, /) -> tuple[Batch, Costs]: ...
+
+
+#: Returns the fetcher of a worker, and what ends it.
+MakeFetcher: TypeAlias = Callable[[], tuple[Fetcher, Callable[[], None]]]
+
+
+class Task:
+    """The batch of one step, once it is there.
+
+    One thread runs it, or nobody; one waits for it.
+
+    Attributes
+    ----------
+    step : int
+    costs : Costs
+    is_done : bool
+        No worker is at it, nor will be.
+    is_dropped : bool
+        Nobody wants it any more: a worker that has not begun it leaves it.
+    """
+
+    __slots__ = ("_batch", "_bell", "_error", "costs", "is_done", "is_dropped", "step")
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.costs = Costs()
+        self.is_done = False
+        self.is_dropped = False
+        self._batch: Batch = None
+        self._error: BaseException | None = None
+        self._bell: SimpleQueue[None] = SimpleQueue()
+
+    def run(self, fetch: Fetcher) -> None:
+        """Make the batch, or keep the exception for whoever takes it."""
+        try:
+            batch, self.costs = fetch(self.step)
+        except BaseException as error:
+            self.fail(error)
+        else:
+            if not self.is_dropped:
+                self._batch = batch
+            self.ring()
+
+    def fail(self, error: BaseException) -> None:
+        """Give whoever waits an exception instead of the batch."""
+        self._error = error
+        self.ring()
+
+    def ring(self) -> None:
+        """Wake whoever waits."""
+        self.is_done = True
+        self._bell.put(None)
+
+    def drop(self) -> None:
+        """Let go of the batch, if it is there, or of making it."""
+        self.is_dropped = True
+        self._batch = self._error = None
+
+    def wait(self) -> None:
+        """Wait until the task is done. A signal may interrupt it, and it may be called again."""
+        while not self.is_done:
+            self._bell.get()
+
+    def take(self) -> Batch:
+        """Return the batch, which the task lets go of, or raise what happened instead.
+
+        Raises
+        ------
+        RuntimeError
+            What happened was a StopIteration, which would end the user's loop without a word.
+        """
+        batch, error = self._batch, self._error
+        self._batch = self._error = None
+        if error is None:
+            return batch
+        try:
+            raise_at(error, self.step)
+        finally:
+            del error  # it refers to this frame
+
+
+def raise_at(error: BaseException, step: int) -> None:
+    """Raise an exception, with a note of the step it belongs to."""
+    error.add_note(f"at step {step} of the loader")
+    if isinstance(error, StopIteration | StopAsyncIteration):
+        raise RuntimeError(f"a stream or the transform raised {type(error).__name__}") from error
+    raise error
+
+
+class ThreadWorkers:
+    """Threads that run tasks in the order they are submitted, each with one thread for its gathers.
+
+    Parameters
+    ----------
+    n : int
+        How many.
+    make_fetcher : callable
+        Called in each thread, at its beginning.
+
+    Raises
+    ------
+    RuntimeError
+        The system starts no more threads.
+    """
+
+    def __init__(self, n: int, make_fetcher: MakeFetcher) -> None:
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._pid = os.getpid()
+        self._threads: list[threading.Thread] = []
+        try:
+            for i in range(n):
+                # A daemon, or the interpreter would wait for it before it calls what ends it.
+                thread = threading.Thread(
+                    target=_work, args=(self._tasks, make_fetcher), name=f"loaderx-worker-{i}", daemon=True
+                )
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:
+            self.stop()
+            raise
+
+    def submit(self, task: Task) -> None:
+        """Have a task run. Never waits."""
+        self._tasks.put(task)
+
+    def stop(self) -> None:
+        """Have every worker end when it is through with what was submitted. Never waits."""
+        if os.getpid() == self._pid:  # a fork has no such threads
+            for _ in self._threads:
+                self._tasks.put(None)
+
+    def close(self) -> None:
+        """Have every worker end, and wait for them for a moment: who is in a long transform ends after it."""
+        if os.getpid() != self._pid:
+            return
+        self.stop()
+        deadline = time.monotonic() + PATIENCE_S
+        for thread in self._threads:
+            # The last reference to a loader may go in one of its own workers.
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _work(tasks: SimpleQueue[Task | None], make_fetcher: MakeFetcher) -> None:
+    limit_this_thread(1)
+    fetch: Any = None
+    end: Callable[[], None] | None = None
+    try:
+        while (task := tasks.get()) is not None:
+            if task.is_dropped:
+                task.ring()
+            else:
+                try:
+                    if fetch is None:
+                        fetch, end = make_fetcher()
+                except BaseException as error:
+                    task.fail(error)
+                else:
+                    task.run(fetch)
+            del task  # or a worker that waits would keep its last batch
+    finally:
+        if end is not None:
+            end()
