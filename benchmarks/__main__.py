@@ -18,6 +18,7 @@ COMMANDS = {
     "small": ("benchmarks.small", "single records, and batches of small ones"),
     "safety": ("benchmarks.safety", "what locks, journal, checksums and marks cost"),
     "cold": ("benchmarks.cold", "reads from a disk, the page cache dropped before each turn; needs root"),
+    "loader": ("benchmarks.loader", "loaders beside peers, and beside the gather alone"),
     "import": ("benchmarks.imports", "time of `import loaderx`"),
     "docs": ("benchmarks.docs", "write docs/benchmarks.md from result files"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -32,6 +33,16 @@ def busy_process() -> Iterator[int]:
         process.wait()
 
 
+def list_family(pid: int) -> list[int]:
+    """Return a process and its descendants, as far as the system lists them."""
+    found = [pid]
+    for member in found:  # it grows
+        for listed in Path(f"/proc/{member}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+                found += map(int, listed.read_text().split())
+    return found
+
+
 class ForeignLoad:
     """How much of one core everything but some known processes used: what a measurement did not ask for.
 
@@ -41,11 +52,12 @@ class ForeignLoad:
     Parameters
     ----------
     pids : sequence of int
-        Processes that are part of the measurement; this process always is.
+        Processes that are part of the measurement, with the children they have now; this process always is, without
+        its own.
     """
 
     def __init__(self, pids: Sequence[int]) -> None:
-        self._pids = (os.getpid(), *pids)
+        self._pids = [os.getpid(), *(member for pid in pids for member in list_family(pid))]
         self._started = time.perf_counter()
         self._ticks = self._count_foreign()
 

@@ -30,7 +30,7 @@ class ContenderProcess:
     bounds_library : Path
         What bounds.c was compiled to.
     peers : Path or None
-        A folder with a folder of packages a peer.
+        A folder with a folder of packages a peer, or a virtual environment where it needs another Python.
 
     Raises
     ------
@@ -42,11 +42,15 @@ class ContenderProcess:
         self.name = contender.name
         environment = dict(os.environ)
         folder = peers / contender.package if peers else None
-        if folder and folder.is_dir():
+        python = folder / "bin" / "python" if folder else None
+        if python and python.exists():
+            environment.pop("PYTHONPATH", None)
+        elif folder and folder.is_dir():
             paths = [str(folder.absolute()), environment.get("PYTHONPATH", "")]
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         # -P: the script's own folder, with its module names, does not come first on the path
-        command = [sys.executable, "-P", str(WORKER), contender.name, str(bounds_library)]
+        interpreter = str(python.absolute()) if python and python.exists() else sys.executable
+        command = [interpreter, "-P", str(WORKER), contender.name, str(bounds_library)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )

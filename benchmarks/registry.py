@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from benchmarks import bounds, contenders
+from benchmarks import bounds, contenders, loaders
 from benchmarks.contenders import (
     BEFORE_FOLDER,
     BEFORE_HINT,
@@ -61,5 +61,6 @@ def list_contenders(bounds_library: Path) -> dict[str, Contender]:
         Contender("memcpy bound", "bounds.c", partial(bounds.MemcpyBound, bounds_library), bounds.HINT),
         Contender("libzstd bound", "bounds.c", partial(bounds.ZstdBound, bounds_library), bounds.HINT),
         Contender("libzstd alone", "bounds.c", partial(bounds.CompressBound, bounds_library), bounds.HINT),
+        *loaders.list_loaders(),
     )
     return {contender.name: contender for contender in every}

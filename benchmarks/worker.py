@@ -20,19 +20,21 @@ import numpy as np
 # behind everything else: a peer's folder must win over the source tree
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.contenders import Gather, NotInstalledError, Store
+from benchmarks.contenders import Gather, NotInstalledError
 from benchmarks.registry import list_contenders
 
 WARM_CALLS = 3
 LEAST_CALLS = 4
 MOST_WRITTEN_BYTES = 1 << 29
+CHECKED_BATCHES = 8
 
 
 class Worker:
     """The commands; each method is one, its keywords are the command's other keys."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, name: str, store: Any) -> None:
+        self._name = name
+        self._store: Any = store  # a Store, or a Loader
         self._gather: Gather | None = None
         self._num_records = 0
 
@@ -148,8 +150,44 @@ class Worker:
                 written += n_bytes
         return took[WARM_CALLS:]
 
+    def start(self, path: str, data: str, batch: int) -> int:
+        """Have a loader begin, and look whether its first batches are records of the array; how many were looked at."""
+        records = np.load(data, mmap_mode="r")
+        ragged = " ragged " in self._name
+        known = {
+            hash((record[: np.count_nonzero(record)] if ragged else record).tobytes()) for record in records
+        }
+        self._next_batch = next_batch = self._store.start(Path(path), batch)
+        for _ in range(CHECKED_BATCHES):
+            rows = self._store.rows(next_batch())
+            if len(rows) != batch or not all(hash(np.asarray(row).tobytes()) in known for row in rows):
+                raise ValueError("a loader gave what was not written")
+        return CHECKED_BATCHES * batch
+
+    def loop(self, seconds: float) -> list[float]:
+        """Take batches for `seconds`, each dropped when the next one is there: how many, and the seconds it took."""
+        next_batch, clock = self._next_batch, time.perf_counter
+        for _ in range(WARM_CALLS):
+            batch = next_batch()
+        taken, start = 0, clock()
+        while taken < LEAST_CALLS or clock() < start + seconds:
+            batch = next_batch()
+            taken += 1
+        elapsed = clock() - start
+        del batch
+        return [taken, elapsed]
+
+    def memory_mib(self, steps: int) -> float:
+        """Take so many batches, and return the anonymous memory of the process."""
+        for _ in range(steps):
+            self._next_batch()
+        (line,) = (
+            line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")
+        )
+        return int(line.split()[1]) / 1024
+
     def close(self) -> None:
-        """Close what `open` opened."""
+        """Close what `open` or `start` began."""
         self._gather = None
         self._store.close()
 
@@ -160,7 +198,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     name, bounds_library = sys.argv[1:]
-    worker = Worker(list_contenders(Path(bounds_library))[name].make())
+    worker = Worker(name, list_contenders(Path(bounds_library))[name].make())
     for line in sys.stdin:
         command: dict[str, Any] = json.loads(line)
         try:
