@@ -111,6 +111,13 @@ class Ahead:
         self._loader.load_state_dict(state)
         self._ready.clear()
 
+    def close(self) -> None:
+        """Drop what was made ready, and close the loader."""
+        self._ready.clear()
+        close = getattr(self._loader, "close", None)
+        if close is not None:
+            close()
+
 
 def check_resumable(loader: Any) -> None:
     """Raise `OptionError` for what is no iterator with a state."""
