@@ -32,7 +32,7 @@ def prefetch_to_device(loader: Resumable, size: int = 2, sharding: Any = None) -
     Parameters
     ----------
     loader : DataLoader
-        From now on this iterator's alone. Its batches are trees of arrays and numbers.
+        From now on this iterator's alone. Its batches are trees of arrays and numbers; JAX sorts the keys of dicts.
     size : int
         While a batch is used, this many later ones are on the devices or on their way; they take their memory.
     sharding : jax.sharding.Sharding or jax.Device, or a tree of them, optional

@@ -137,9 +137,7 @@ def _to_tensor(array: npt.NDArray[Any], widen: bool, place: str) -> Any:
 
 def torch_dtype(dtype: np.dtype[Any], place: str) -> Any:
     """Return PyTorch's type of the same values, or raise `OptionError`."""
-    found = _SHARED.get(dtype) if dtype.isnative else None
-    if found is None and dtype.kind == "V" and dtype.names is None:
-        found = _NAMED.get(dtype.name)
+    found = (_SHARED.get(dtype) or _NAMED.get(dtype.name)) if dtype.isnative else None
     if found is not None:
         return found
     if not dtype.isnative:
