@@ -88,9 +88,10 @@ class MapDataset(TorchDataset):
         """
         if get_worker_info() is not None:
             limit_this_thread(1)
+        idxs: Any = np.asarray(indices) if len(indices) else np.empty(0, np.int64)
         batch, parts = {}, {}
         for name, stream in self.streams.items():
-            read = stream.__getitems__(np.asarray(indices))
+            read = stream.__getitems__(idxs)
             batch[name] = to_tensors(read, widen=self._widen)
             parts[name] = _split(batch[name], isinstance(stream, RaggedDataset), len(indices))
         if self._is_one:

@@ -26,7 +26,9 @@ from tests.loader.kit import ArrayStream, fail_on_sevens
 @pytest.fixture
 def images(tmp_path: Path) -> Iterator[Dataset]:
     """Return a dataset of 64 records of 16 KiB, each full of its number."""
-    write_dataset(tmp_path / "i.zr", np.arange(64, dtype=np.float32)[:, None] + np.zeros((1, 4096), np.float32))
+    write_dataset(
+        tmp_path / "i.zr", np.arange(64, dtype=np.float32)[:, None] + np.zeros((1, 4096), np.float32)
+    )
     gc.collect()
     trim_pool()
     with Dataset(tmp_path / "i.zr") as ds:
@@ -166,7 +168,9 @@ def test_each_stream_may_have_a_place_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("sharding", [None, "devices"])
-@pytest.mark.parametrize("dtype", [">f4", "M8[s]", "m8[ns]", "longdouble", "S3", "U3", [("a", "i4"), ("b", "f4")]])
+@pytest.mark.parametrize(
+    "dtype", [">f4", "M8[s]", "m8[ns]", "longdouble", "S3", "U3", [("a", "i4"), ("b", "f4")]]
+)
 def test_a_type_that_jax_has_not_is_an_error_that_names_the_stream(dtype: Any, sharding: Any) -> None:
     loader = loader_of(good=np.zeros(8, np.float32), bad=np.zeros(8, dtype))
     batches = prefetch_to_device(loader, 1, over_devices() if sharding else None)
@@ -176,7 +180,9 @@ def test_a_type_that_jax_has_not_is_an_error_that_names_the_stream(dtype: Any, s
 
 
 def test_text_is_an_error_that_names_its_place() -> None:
-    loader = DataLoader({"x": ArrayStream(np.arange(8))}, 0, 4, transform=lambda batch: {"a": [batch["x"], "text"]})
+    loader = DataLoader(
+        {"x": ArrayStream(np.arange(8))}, 0, 4, transform=lambda batch: {"a": [batch["x"], "text"]}
+    )
     with pytest.raises(OptionError, match=r"^batch\['a'\]\[1\] cannot be"):
         next(prefetch_to_device(loader))
 
@@ -204,7 +210,13 @@ def test_types_of_64_bits_become_32() -> None:
     most = np.array([2**31 - 1, -(2**31), 0, 1])
     batch = next(
         prefetch_to_device(
-            loader_of(i=most, u=np.full(4, 2**32 - 1, np.uint64), f=np.full(4, 0.1), c=np.full(4, 1j), none=np.ones((4, 0), int))
+            loader_of(
+                i=most,
+                u=np.full(4, 2**32 - 1, np.uint64),
+                f=np.full(4, 0.1),
+                c=np.full(4, 1j),
+                none=np.ones((4, 0), int),
+            )
         )
     )
     assert {name: str(array.dtype) for name, array in batch.items()} == {

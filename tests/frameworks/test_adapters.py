@@ -88,7 +88,9 @@ try:
 except loaderx.MissingDependencyError as error:
     print(error.package, error.extra, error, sep="|")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     message = f'loaderx.{name} needs {package}, which is not installed: pip install "loaderx[{name}]"'
     assert done.stdout.strip() == f"{name}|{name}|{message}"
 
@@ -108,7 +110,9 @@ def test_torchs_workers_read_after_the_parent_has(start_method: str, tmp_path: P
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
     """Return the path of a dataset of 1,000 rows, each of which tells its number."""
-    write_dataset(tmp_path / "rows.zr", np.arange(1000, dtype=np.float32)[:, None] + np.zeros((1, 8), np.float32))
+    write_dataset(
+        tmp_path / "rows.zr", np.arange(1000, dtype=np.float32)[:, None] + np.zeros((1, 8), np.float32)
+    )
     return tmp_path / "rows.zr"
 
 

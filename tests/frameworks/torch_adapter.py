@@ -17,7 +17,15 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset, default_collate
 
-from loaderx import Dataset, OptionError, RaggedDataset, RecordIndexError, trim_pool, write_dataset, write_ragged
+from loaderx import (
+    Dataset,
+    OptionError,
+    RaggedDataset,
+    RecordIndexError,
+    trim_pool,
+    write_dataset,
+    write_ragged,
+)
 from loaderx._core.buffers import idle_bytes
 from loaderx.errors import LoaderError, StateMismatchError
 from loaderx.loader import DataLoader
@@ -26,6 +34,7 @@ from loaderx.torch import (
     as_iterable_dataset,
     as_map_dataset,
     collate,
+    mapping,
     pinned,
     pinning,
     prefetch_to_device,
@@ -96,7 +105,9 @@ def test_unsigned_integers_are_widened_so_that_they_index(name: str, wide: Any) 
 
 def test_uint64_above_int64_is_an_error_that_names_its_place() -> None:
     array = np.array([1, 2**63], np.uint64)
-    with pytest.raises(OptionError, match=r"batch\['a'\]\[1\] holds 9223372036854775808, which is above int64"):
+    with pytest.raises(
+        OptionError, match=r"batch\['a'\]\[1\] holds 9223372036854775808, which is above int64"
+    ):
         to_tensors({"a": (0, array)})
     assert to_tensors(array, widen=False).dtype == torch.uint64
     assert shares(to_tensors(array[:1]), array)  # no copy where all of them fit
@@ -120,7 +131,9 @@ def test_uint64_above_int64_is_an_error_that_names_its_place() -> None:
 )
 def test_a_type_that_pytorch_has_not_is_an_error_that_names_the_stream(dtype: Any, cure: str) -> None:
     batch = {"good": np.zeros(2), "bad": np.zeros(2, dtype)}
-    with pytest.raises(OptionError, match=r"^batch\['bad'\] is an array of .*PyTorch has no type for: .*" + cure) as caught:
+    with pytest.raises(
+        OptionError, match=r"^batch\['bad'\] is an array of .*PyTorch has no type for: .*" + cure
+    ) as caught:
         to_tensors(batch)
     assert caught.value.value == np.dtype(dtype)
 
@@ -132,7 +145,14 @@ def test_what_no_tensor_can_share_is_copied() -> None:
     fields = np.zeros(4, [("a", "i1"), ("b", "f4")])
     fields["b"] = [1, 2, 3, 4]
     named = np.arange(4).astype(ml_dtypes.bfloat16)
-    for array in (constant, base[::-1], base[:, ::-1], fields["b"], np.broadcast_to(base, (2, 3, 4)), named[::-1]):
+    for array in (
+        constant,
+        base[::-1],
+        base[:, ::-1],
+        fields["b"],
+        np.broadcast_to(base, (2, 3, 4)),
+        named[::-1],
+    ):
         tensor = to_tensors(array)
         assert tensor.tolist() == array.astype(np.float64).tolist() and not shares(tensor, array)
     tensor = to_tensors(constant)
@@ -385,7 +405,9 @@ def test_samples_and_batches(images: Dataset, tmp_path: Path) -> None:
     dataset = as_map_dataset({"x": images, "y": Dataset(tmp_path / "y.zr")})
     assert len(dataset) == 64
     sample = dataset[3]
-    assert sample["x"].tolist() == [3] * 4096 and sample["y"].dtype == torch.int32 and int(sample["y"]) == 3000
+    assert (
+        sample["x"].tolist() == [3] * 4096 and sample["y"].dtype == torch.int32 and int(sample["y"]) == 3000
+    )
     samples = dataset.__getitems__([5, 5, 1])
     assert isinstance(samples, list) and isinstance(samples, Samples) and len(samples) == 3
     assert [int(sample["y"]) for sample in samples] == [5000, 5000, 1000]
@@ -407,8 +429,20 @@ def test_a_batch_is_one_read() -> None:
     assert stream.n_reads == 10
     assert sorted(torch.cat(batches).tolist()) == list(range(100))
     part = Subset(as_map_dataset(stream), [7, 3, 5, 1])
-    assert [batch.tolist() for batch in TorchDataLoader(part, batch_size=2, collate_fn=collate)] == [[7, 3], [5, 1]]
+    assert [batch.tolist() for batch in TorchDataLoader(part, batch_size=2, collate_fn=collate)] == [
+        [7, 3],
+        [5, 1],
+    ]
     assert stream.n_reads == 12
+
+
+def test_a_worker_reads_with_one_thread(images: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[int] = []
+    monkeypatch.setattr(mapping, "limit_this_thread", limits.append)
+    dataset = as_map_dataset(images)
+    assert dataset.__getitems__([]).batch.shape == (0, 4096) and limits == []
+    monkeypatch.setattr(mapping, "get_worker_info", lambda: object())
+    assert dataset[3][0].item() == 3 and limits == [1]
 
 
 def test_records_of_different_lengths(tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ def test_a_size_that_is_none_is_refused(size: Any) -> None:
 
 
 def test_what_has_no_state_is_refused() -> None:
-    with pytest.raises(OptionError, match="list_iterator, which has no state_dict, load_state_dict") as caught:
+    with pytest.raises(
+        OptionError, match="list_iterator, which has no state_dict, load_state_dict"
+    ) as caught:
         Ahead(iter([1]), 1, identity)  # type: ignore[arg-type]
     assert caught.value.option == "loader"

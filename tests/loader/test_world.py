@@ -80,7 +80,9 @@ def test_half_a_pair_is_an_error(
     pair: tuple[str, str], missing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(pair[1 - missing], "1")
-    with pytest.raises(OptionError, match=f"{pair[1 - missing]} is '1', and {pair[missing]} is not set") as caught:
+    with pytest.raises(
+        OptionError, match=f"{pair[1 - missing]} is '1', and {pair[missing]} is not set"
+    ) as caught:
         rank_and_world()
     assert caught.value.option == pair[missing] and caught.value.value is None
 
