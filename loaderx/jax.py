@@ -66,7 +66,6 @@ def prefetch_to_device(loader: Resumable, size: int = 2, sharding: Any = None) -
     Examples
     --------
     >>> from loaderx.jax import prefetch_to_device
-    >>> from loaderx.loader import DataLoader
     >>> write_dataset(tmp_path / "x.zr", np.arange(10, dtype=np.float32))
     10
     >>> with DataLoader({"x": Dataset(tmp_path / "x.zr")}, batch_size=4, mode="sequential") as loader:

@@ -1,7 +1,5 @@
-"""The endless loader, its sampler, and which part of the data is this process's."""
+"""Endless, resumable sequences of batches: which records come next, and the loader that brings them."""
 
-from loaderx.loader.dataloader import DataLoader
-from loaderx.loader.sampler import Sampler
 from loaderx.loader.world import rank_and_world
 
-__all__ = ["DataLoader", "Sampler", "rank_and_world"]
+__all__ = ["rank_and_world"]

@@ -35,7 +35,7 @@ def rank_and_world() -> tuple[int, int]:
 
     Examples
     --------
-    >>> from loaderx.loader import DataLoader, rank_and_world
+    >>> from loaderx.loader import rank_and_world
     >>> write_dataset(tmp_path / "x.zr", np.arange(100))
     100
     >>> rank, world_size = rank_and_world()

@@ -45,7 +45,6 @@ def prefetch_to_device(loader: Resumable, device: Any, size: int = 2, *, widen: 
 
     Examples
     --------
-    >>> from loaderx.loader import DataLoader
     >>> from loaderx.torch import prefetch_to_device
     >>> write_dataset(tmp_path / "x.zr", np.arange(10))
     10
@@ -84,7 +83,6 @@ def as_iterable_dataset(loader: Resumable, *, steps: int | None = None, widen: b
 
     Examples
     --------
-    >>> from loaderx.loader import DataLoader
     >>> from loaderx.torch import as_iterable_dataset
     >>> write_dataset(tmp_path / "x.zr", np.arange(10))
     10

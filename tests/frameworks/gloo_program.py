@@ -7,8 +7,8 @@ import sys
 
 import torch.distributed as dist
 
-from loaderx import Dataset
-from loaderx.loader import DataLoader, rank_and_world
+from loaderx import DataLoader, Dataset
+from loaderx.loader import rank_and_world
 from loaderx.torch import prefetch_to_device
 
 

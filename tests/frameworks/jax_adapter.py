@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from loaderx import Dataset, OptionError, RaggedDataset, trim_pool, write_dataset, write_ragged
+from loaderx import DataLoader, Dataset, OptionError, RaggedDataset, trim_pool, write_dataset, write_ragged
 from loaderx._core.buffers import idle_bytes
 from loaderx.errors import StateMismatchError
 from loaderx.jax import prefetch_to_device
-from loaderx.loader import DataLoader
 from tests.docs.test_docs import ROOT, run_examples
 from tests.loader.kit import ArrayStream, fail_on_sevens
 

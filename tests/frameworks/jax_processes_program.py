@@ -10,9 +10,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from loaderx import Dataset
+from loaderx import DataLoader, Dataset
 from loaderx.jax import prefetch_to_device
-from loaderx.loader import DataLoader, rank_and_world
+from loaderx.loader import rank_and_world
 
 
 def main(path: str, rank: int, port: int) -> None:

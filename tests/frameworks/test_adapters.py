@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderx import Dataset, write_dataset, write_ragged
-from loaderx.loader import DataLoader
+from loaderx import DataLoader, Dataset, write_dataset, write_ragged
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHERS = re.compile(r"(OMPI_COMM_WORLD|PMI|SLURM)_.*|RANK|WORLD_SIZE|LOCAL_RANK|MASTER_.*")

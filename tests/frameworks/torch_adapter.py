@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset, default_collate
 
 from loaderx import (
+    DataLoader,
     Dataset,
     OptionError,
     RaggedDataset,
@@ -28,7 +29,6 @@ from loaderx import (
 )
 from loaderx._core.buffers import idle_bytes
 from loaderx.errors import LoaderError, StateMismatchError
-from loaderx.loader import DataLoader
 from loaderx.torch import (
     Samples,
     as_iterable_dataset,
@@ -241,7 +241,7 @@ def test_batches_of_a_loader_that_are_held_stay_as_they_are(images: Dataset) -> 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="there is pinned memory here")
 def test_without_an_accelerator_pinned_says_so(images: Dataset) -> None:
-    with pytest.raises(OptionError, match="there is no pinned memory here: .* Leave pinned") as caught:
+    with pytest.raises(OptionError, match=r"there is no pinned memory here: .* Leave pinned") as caught:
         pinned(images)
     assert caught.value.option == "dataset"
 
@@ -294,9 +294,9 @@ def test_pinned_batches_of_other_types(name: str, tmp_path: Path, made: list[Any
 def test_what_cannot_be_pinned_is_refused(images: Dataset, tmp_path: Path, made: list[Any]) -> None:
     write_ragged(tmp_path / "r.zr", [[1, 2], [3]], dtype="int32")
     write_dataset(tmp_path / "d.zr", np.zeros(3, "M8[s]"))
-    with pytest.raises(OptionError, match="pinned\\(\\) is for a Dataset, not a RaggedDataset"):
+    with pytest.raises(OptionError, match=r"pinned\(\) is for a Dataset, not a RaggedDataset"):
         pinned(RaggedDataset(tmp_path / "r.zr"))  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="d.zr is an array of datetime64"):
+    with pytest.raises(OptionError, match=r"d\.zr is an array of datetime64"):
         pinned(Dataset(tmp_path / "d.zr"))
     with pytest.raises(TypeError, match="does not pickle"):
         pickle.dumps(pinned(images))

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderx import ClosedError, OptionError
+from loaderx import ClosedError, DataLoader, OptionError
 from loaderx.errors import StateMismatchError
-from loaderx.loader import DataLoader
 from loaderx.loader.ahead import Ahead
 from tests.loader.kit import ArrayStream, fail_on_sevens
 from tests.resume import check_resume_everywhere
