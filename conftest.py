@@ -9,6 +9,9 @@ import pytest
 
 import loaderx
 
+# They import packages that may not be there; tests/frameworks runs their examples.
+collect_ignore = ["loaderx/torch", "loaderx/jax.py"]
+
 
 @pytest.fixture(autouse=True)
 def _names_for_examples(doctest_namespace: dict[str, object], tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ copyright = "2026, The loaderx authors"
 release = version = loaderx.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+# What the adapters import need not be installed where the pages are built.
+autodoc_mock_imports = ["torch", "jax"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"loaderx {release}"

@@ -10,6 +10,16 @@ POOL_BYTES = "LOADERX_POOL_BYTES"
 _DEFAULT_POOL_BYTES = 256 << 20
 _MOST_BYTES = 2**62
 
+#: What launchers tell a process: its number, and of how many. The first pair that is set counts: torchrun and
+#: mpirun may themselves run inside a job of Slurm, whose numbers are then those of their hosts.
+_RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+_MOST_PROCESSES = 2**31 - 1
+
 
 def read_pool_bytes() -> int:
     """Return the most bytes of batch memory that may lie idle, 0 for none: `LOADERX_POOL_BYTES`, or 256 MiB.
@@ -30,3 +40,43 @@ def read_pool_bytes() -> int:
             value=text,
         )
     return int(text)
+
+
+def read_rank_and_world() -> tuple[int, int] | None:
+    """Return the number of this process and how many there are, as a launcher set them; None: none did.
+
+    Raises
+    ------
+    OptionError
+        One of a pair of variables is missing, is no number, or contradicts the other.
+    """
+    for of_rank, of_world in _RANK_VARIABLES:
+        texts = {name: os.environ.get(name, "").strip() for name in (of_rank, of_world)}
+        if not any(texts.values()):
+            continue
+        for name, text in texts.items():
+            if not text:
+                other = of_world if name == of_rank else of_rank
+                raise OptionError(
+                    f"the environment variable {other} is {texts[other]!r}, and {name} is not set: set both, as a "
+                    "launcher does, or unset both, or give rank and world_size yourself",
+                    option=name,
+                    value=None,
+                )
+            if not (text.isascii() and text.isdigit() and int(text[:20]) <= _MOST_PROCESSES):
+                raise OptionError(
+                    f"the environment variable {name} is {text!r}: a whole number from 0 to {_MOST_PROCESSES} belongs "
+                    "there",
+                    option=name,
+                    value=text,
+                )
+        rank, world_size = int(texts[of_rank]), int(texts[of_world])
+        if rank >= world_size:
+            raise OptionError(
+                f"the environment variables {of_rank}={rank} and {of_world}={world_size} contradict each other: ranks "
+                f"are from 0 to {of_world} - 1",
+                option=of_rank,
+                value=rank,
+            )
+        return rank, world_size
+    return None
