@@ -20,6 +20,8 @@ from tests.oracle import ENTRY, RAW, ZSTD, ZSTD_DICT, Forge, OracleStore, swap_d
 from tests.store.samples import SmallChunks, contents, fill, flip, some_records
 from tests.store.sums import SUMS, check_sums, checksum32, header_bytes, slot_bytes
 
+pytestmark = pytest.mark.usefixtures("nothing_is_made_durable")
+
 
 def test_known_vectors() -> None:
     """XXH3 as its specification has it: of nothing, and with the low half taken."""
