@@ -1,21 +1,31 @@
-"""Run stages one after the other, log what they do, count their cases and print the table at the end."""
+"""Run stages, as many beside each other as may be, log what they do, count their cases, print the table at the end."""
 
 from __future__ import annotations
 
 import os
+import queue
 import shlex
 import signal
 import subprocess
-import sys
+import threading
 import time
+import traceback
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# No command of a green run takes a third of this; one that hangs must not take the whole run's time.
+# No command of a green run takes half of this; one that hangs must not take the whole run's time.
 COMMAND_TIMEOUT_S = 900
+
+# Most of a stage waits for one core. A third beside two would have tests wait that measure how long they wait.
+MOST_AT_ONCE = min(2, len(os.sched_getaffinity(0)))
+
+# The processes that stages have started and that have not ended, for whoever stops the run.
+_running: set[subprocess.Popen[str]] = set()
+_running_lock = threading.Lock()
+_stopping = threading.Event()
 
 
 class StageError(Exception):
@@ -24,11 +34,16 @@ class StageError(Exception):
 
 @dataclass
 class Stage:
-    """A named step: `needs` are stages that have to have come to their end before it."""
+    """A named step.
+
+    `needs` are stages that have to have come to their end before it; of the stages that use the same `place` only one
+    runs at a time.
+    """
 
     name: str
     run: Callable[[Log], None]
     needs: tuple[str, ...] = ()
+    place: str = ""
 
 
 @dataclass
@@ -43,7 +58,7 @@ class Log:
 
     def check(self, what: str, good: bool, detail: str = "") -> None:
         """Count one case and say how it went."""
-        print(f"{'ok  ' if good else 'FAIL'} {what}{': ' + detail if detail else ''}", flush=True)
+        say(f"{'ok  ' if good else 'FAIL'} {what}{': ' + detail if detail else ''}")
         if good:
             self.passed += 1
         else:
@@ -88,47 +103,65 @@ def count_cases(report: Path) -> tuple[Counter[str], Counter[str]]:
     return cases, parts
 
 
+def say(text: str) -> None:
+    """Print what the stage that this thread runs has to say, its name before each line: others speak meanwhile."""
+    name = threading.current_thread().name
+    print("".join(f"{name} | {line}\n" for line in text.splitlines()), end="", flush=True)
+
+
 def execute(
     command: list[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None, quiet: bool = False
 ) -> tuple[int, str]:
     """Run a command without standard input, show what it prints as it comes; return exit code and output."""
-    print(f"+ {shlex.join(command)}", flush=True)
+    say(f"+ {shlex.join(command)}")
     lines = []
-    with subprocess.Popen(
-        command,
-        env=None if env is None else dict(env),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        assert process.stdout is not None
+    with _running_lock:
+        if _stopping.is_set():
+            raise StageError("the run was stopped")
+        process = subprocess.Popen(
+            command,
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        _running.add(process)
 
-        def stop(*_: object) -> None:
-            print(f"stopped: it took longer than {COMMAND_TIMEOUT_S} s", flush=True)
-            os.killpg(process.pid, signal.SIGKILL)
+    def stop() -> None:
+        say(f"stopped: it took longer than {COMMAND_TIMEOUT_S} s: {shlex.join(command)}")
+        _kill(process)
 
-        previous = signal.signal(signal.SIGALRM, stop)
-        signal.alarm(COMMAND_TIMEOUT_S)
+    timer = threading.Timer(COMMAND_TIMEOUT_S, stop)
+    timer.name, timer.daemon = threading.current_thread().name, True
+    timer.start()
+    with process:
         try:
+            assert process.stdout is not None
             for line in process.stdout:
                 lines.append(line)
                 if not quiet:
-                    sys.stdout.write(line)
+                    say(line)
             code = process.wait()
         finally:
-            signal.alarm(0)
-            signal.signal(signal.SIGALRM, previous)
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+            timer.cancel()
+            _kill(process)
+            with _running_lock:
+                _running.discard(process)
     output = "".join(lines)
     if quiet and code:
-        sys.stdout.write(output)
-    sys.stdout.flush()
+        say(output)
     return code, output
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """End a process and those that it has started, unless it has ended and been waited for."""
+    with _running_lock:
+        if process in _running and process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def must(
@@ -151,32 +184,68 @@ def run_stages(stages: Iterable[Stage], chosen: set[str]) -> int:
     if unknown := wanted - {stage.name for stage in listed}:
         print(f"unknown stages: {', '.join(sorted(unknown))}; there are {', '.join(s.name for s in listed)}")
         return 2
-    logs: dict[str, Log] = {}
     begun = time.monotonic()
-    for stage in listed:
-        if stage.name in wanted:
-            logs[stage.name] = run_stage(stage, logs)
+    logs = run_beside([stage for stage in listed if stage.name in wanted])
     print_table(logs, time.monotonic() - begun)
     passed, failed = sum(log.passed for log in logs.values()), sum(log.failed for log in logs.values())
     print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed or not passed else 0
 
 
-def run_stage(stage: Stage, logs: Mapping[str, Log]) -> Log:
-    """Run one stage; whatever stops it counts as one failed case."""
-    print(f"\n===== {stage.name} =====", flush=True)
-    log = Log()
+def run_beside(stages: Sequence[Stage]) -> dict[str, Log]:
+    """Run stages, each in a thread of its name, the first first that may; return their logs in the same order."""
+    ended: queue.SimpleQueue[Stage] = queue.SimpleQueue()
+    logs: dict[str, Log] = {}
+    waiting = list(stages)
+    running: dict[str, Stage] = {}
+    threads: list[threading.Thread] = []
+
+    def run(stage: Stage) -> None:
+        try:
+            run_stage(stage, logs)
+        finally:
+            ended.put(stage)
+
+    def may_start(stage: Stage) -> bool:
+        left = {other.name for other in waiting} | running.keys()
+        places = {other.place for other in running.values()} - {""}
+        return left.isdisjoint(stage.needs) and stage.place not in places
+
+    try:
+        while waiting or running:
+            while len(running) < MOST_AT_ONCE and (stage := next(filter(may_start, waiting), None)):
+                waiting.remove(stage)
+                running[stage.name] = stage
+                logs[stage.name] = Log()
+                threads.append(threading.Thread(target=run, args=(stage,), name=stage.name, daemon=True))
+                threads[-1].start()
+            del running[ended.get().name]
+    finally:
+        _stopping.set()
+        for process in list(_running):
+            _kill(process)
+        for thread in threads:
+            thread.join(10)
+    return {stage.name: logs[stage.name] for stage in stages}
+
+
+def run_stage(stage: Stage, logs: Mapping[str, Log]) -> None:
+    """Run one stage and fill its log; whatever stops it counts as one failed case."""
+    say("===== begins =====")
+    log = logs[stage.name]
     begun = time.monotonic()
     try:
         if broken := [name for name in stage.needs if logs[name].broken_off]:
             raise StageError(f"not run, because this broke off: {', '.join(broken)}")
         stage.run(log)
-    except (StageError, OSError) as error:
+    except Exception as error:
+        if not isinstance(error, (StageError, OSError)):
+            say(traceback.format_exc())
         log.broken_off = True
         log.check(stage.name, False, str(error))
         log.notes.append(str(error))
     log.seconds = time.monotonic() - begun
-    return log
+    say(f"===== ends: {log.passed} passed, {log.failed} failed, {log.seconds:.0f} s =====")
 
 
 def print_table(logs: Mapping[str, Log], seconds: float) -> None:

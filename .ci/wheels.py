@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from runner import Log, must
+from runner import Log, must, say
 
 LIBGOMP_LICENCES = Path(__file__).parent / "licences" / "libgomp"
 OPENMP_MODULES = ("gather", "survey", "compress", "checksum")
@@ -73,9 +73,9 @@ def check_wheel(log: Log, wheel: Path, folder: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tree)
         for info in archive.infolist():
-            print(f"{info.file_size:>9} {info.filename}")
+            say(f"{info.file_size:>9} {info.filename}")
     modules = {path.name.split(".")[0]: path for path in (tree / "loaderx" / "_core").glob("*.so")}
-    print(f"modules: {', '.join(sorted(modules))}")
+    say(f"modules: {', '.join(sorted(modules))}")
     for name, path in sorted(modules.items()):
         needed = needed_libraries(path)
         log.check(

@@ -25,6 +25,8 @@ from tests.store.children import in_child
 from tests.store.refusals import refusing
 from tests.store.samples import SmallChunks, contents, fill, read, some_records, tree
 
+pytestmark = pytest.mark.usefixtures("nothing_is_made_durable")
+
 
 def test_the_order_is_data_sums_entries_mark_tail_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

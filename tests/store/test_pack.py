@@ -27,6 +27,8 @@ from tests.store.refusals import refusing
 from tests.store.samples import SmallChunks, contents, fill, numbered, read, some_records, state
 from tests.store.sums import check_sums
 
+pytestmark = pytest.mark.usefixtures("nothing_is_made_durable")
+
 RECORDS = some_records(60)
 
 

@@ -34,6 +34,8 @@ from tests.store.crashes import (
 from tests.store.samples import SmallChunks, contents, fill, flip, numbered, read, start_of, state
 from tests.store.sums import SUMS, check_sums
 
+pytestmark = pytest.mark.usefixtures("nothing_is_made_durable")
+
 # ---- a session that was killed -----------------------------------------------------------------------------------
 
 

@@ -20,6 +20,8 @@ from tests.oracle import ENTRY, RAW, ZSTD, ZSTD_DICT, Forge, OracleStore, swap_d
 from tests.store.samples import SmallChunks, contents, fill, flip, some_records
 from tests.store.sums import SUMS, check_sums, checksum32, header_bytes, slot_bytes
 
+pytestmark = pytest.mark.usefixtures("nothing_is_made_durable")
+
 
 def test_known_vectors() -> None:
     """XXH3 as its specification has it: of nothing, and with the low half taken."""
@@ -229,9 +231,10 @@ READS: dict[str, Callable[[Zrecord, list[int]], Any]] = {
 }
 
 
-@pytest.fixture(params=["raw", "zstd", "zstd_dict"])
-def damaged(request: pytest.FixtureRequest, store_path: Path) -> Path:
-    """Return a store of 300 records of 5000 bytes, of which 7 and 200 have one bit flipped."""
+@pytest.fixture(params=["raw", "zstd", "zstd_dict"], scope="module")
+def damaged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store, to be read only, of 300 records of 5000 bytes, of which 7 and 200 have one bit flipped."""
+    store_path = tmp_path_factory.mktemp("damaged") / "store.zr"
     rows = np.random.default_rng(0).integers(0, 9, (300, 5000), dtype=np.uint8)
     with Zrecord(store_path, request.param) as z:
         if request.param == "zstd_dict":

@@ -24,6 +24,8 @@ from tests.store.refusals import refusing
 from tests.store.samples import ITEMS, LARGE, OVER, contents, fill, read, start_of_meta, version_of
 from tests.store.sums import check_sums
 
+pytestmark = pytest.mark.usefixtures("nothing_is_made_durable")
+
 HELD = [b"one", b"two", b"three"]
 
 

@@ -38,6 +38,8 @@ from tests.store.samples import (
 )
 from tests.store.sums import check_sums, header_bytes
 
+pytestmark = pytest.mark.usefixtures("nothing_is_made_durable")
+
 MIB = 1 << 20
 NARROW_RECORDS = 1 << 24
 
