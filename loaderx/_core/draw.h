@@ -74,17 +74,44 @@ static void lx_iid_wide_portable(uint64_t* out, size_t n, const lx_iid* iid, uin
         out[i] = lx_draw_wide(iid, at + i);
 }
 
-static void lx_cycle_narrow_portable(uint64_t* out, size_t n, const lx_cycle* cycle, uint64_t at) {
-    size_t i;
-    for (i = 0; i < n; i++)
-        out[i] = lx_place_narrow(cycle, at + i);
-}
+/* Round by round for a block of places: loops in which compilers find what instructions there are. */
+enum { LX_BLOCK = 64 };
 
-static void lx_cycle_wide_portable(uint64_t* out, size_t n, const lx_cycle* cycle, uint64_t at) {
-    size_t i;
-    for (i = 0; i < n; i++)
-        out[i] = lx_place_wide(cycle, at + i);
-}
+#define LX_CYCLE_PORTABLE(WIDTH, INTEGER) \
+    static void LX_JOIN(lx_cycle_, LX_JOIN(WIDTH, _portable))(uint64_t* out, size_t n, const lx_cycle* cycle, \
+                                                              uint64_t at) { \
+        const INTEGER rows = (INTEGER)cycle->grid->rows, columns = (INTEGER)cycle->grid->columns; \
+        uint64_t row = at / columns, column = at % columns; \
+        size_t i, k; \
+        for (i = 0; i < n; i += LX_BLOCK) { \
+            const size_t here = n - i < LX_BLOCK ? n - i : LX_BLOCK; \
+            INTEGER x[LX_BLOCK], y[LX_BLOCK]; \
+            int round; \
+            for (k = 0; k < LX_BLOCK; k++) { \
+                x[k] = (INTEGER)row; \
+                y[k] = (INTEGER)column; \
+                if (++column == columns) { \
+                    column = 0; \
+                    row++; \
+                } \
+            } \
+            for (round = 0; round < cycle->grid->n_rounds; round += 2) { \
+                const uint32_t *to_rows = cycle->keys[round], *to_columns = cycle->keys[round + 1]; \
+                for (k = 0; k < LX_BLOCK; k++) \
+                    x[k] = (INTEGER)lx_wrap((uint64_t)x[k] + LX_JOIN(lx_move_, WIDTH)(y[k], to_rows, rows), rows); \
+                for (k = 0; k < LX_BLOCK; k++) \
+                    y[k] = (INTEGER)lx_wrap((uint64_t)y[k] + LX_JOIN(lx_move_, WIDTH)(x[k], to_columns, columns), \
+                                            columns); \
+            } \
+            for (k = 0; k < here; k++) { \
+                const uint64_t number = (uint64_t)x[k] * columns + y[k]; \
+                out[i + k] = number < cycle->grid->length ? number : LX_JOIN(lx_place_, WIDTH)(cycle, number); \
+            } \
+        } \
+    }
+
+LX_CYCLE_PORTABLE(narrow, uint16_t)
+LX_CYCLE_PORTABLE(wide, uint32_t)
 
 static int lx_draws_portable(void) { return 1; }
 

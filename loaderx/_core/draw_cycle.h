@@ -10,7 +10,9 @@
 
 enum {
     LX_SHUFFLED_LENGTH = 256,   /* up to this length a cycle is shuffled */
-    LX_ROUNDS = 8               /* rounds of a longer one's network; even */
+    LX_SHORT_LENGTH = 65536,    /* up to this one it gets more rounds: the smaller the grid, the less does one mix */
+    LX_SHORT_ROUNDS = 12,
+    LX_ROUNDS = 8
 };
 
 /* Odd, their bits without a pattern. */
@@ -22,11 +24,12 @@ enum {
 typedef struct {
     uint64_t length;
     uint64_t rows, columns;     /* rows * columns is at least the length, and less than the length and rows */
+    int n_rounds;               /* even */
 } lx_grid;
 
 typedef struct {
     const lx_grid* grid;
-    uint32_t keys[LX_ROUNDS][3];
+    uint32_t keys[LX_SHORT_ROUNDS][3];
 } lx_cycle;
 
 static void lx_set_grid(lx_grid* grid, uint64_t length) {
@@ -36,13 +39,14 @@ static void lx_set_grid(lx_grid* grid, uint64_t length) {
             root += bit;
     grid->length = length;
     grid->rows = root + 1;
+    grid->n_rounds = length <= LX_SHORT_LENGTH ? LX_SHORT_ROUNDS : LX_ROUNDS;
     grid->columns = length / grid->rows + (length % grid->rows != 0);
 }
 
 static void lx_set_cycle_narrow(lx_cycle* cycle, const lx_grid* grid, lx_key key) {
     int i;
     cycle->grid = grid;
-    for (i = 0; i < LX_ROUNDS; i++) {
+    for (i = 0; i < grid->n_rounds; i++) {
         const uint64_t word = lx_word(key, (uint64_t)i);
         cycle->keys[i][0] = (uint16_t)word;
         cycle->keys[i][1] = (uint16_t)(word >> 16);
@@ -53,7 +57,7 @@ static void lx_set_cycle_narrow(lx_cycle* cycle, const lx_grid* grid, lx_key key
 static void lx_set_cycle_wide(lx_cycle* cycle, const lx_grid* grid, lx_key key) {
     int i;
     cycle->grid = grid;
-    for (i = 0; i < LX_ROUNDS; i++) {
+    for (i = 0; i < grid->n_rounds; i++) {
         const uint64_t word = lx_word(key, 2 * (uint64_t)i);
         cycle->keys[i][0] = (uint32_t)word;
         cycle->keys[i][1] = (uint32_t)(word >> 32);
@@ -62,8 +66,8 @@ static void lx_set_cycle_wide(lx_cycle* cycle, const lx_grid* grid, lx_key key) 
 }
 
 /* By how much a round moves a row or a column: below `limit`. A product's halves are put on each other. */
-LX_INLINE uint64_t lx_move_narrow(uint64_t x, const uint32_t* key, uint64_t limit) {
-    uint32_t product = ((uint32_t)x ^ key[0]) * LX_FOLD16_1;
+LX_INLINE uint32_t lx_move_narrow(uint32_t x, const uint32_t* key, uint32_t limit) {
+    uint32_t product = (x ^ key[0]) * LX_FOLD16_1;
     product = (((product ^ product >> 16) & 0xFFFF) ^ key[1]) * LX_FOLD16_2;
     return (((product ^ product >> 16) & 0xFFFF) ^ key[2]) * limit >> 16;
 }
@@ -80,9 +84,9 @@ LX_INLINE uint64_t lx_pass_narrow(const lx_cycle* cycle, uint64_t number) {
     const uint64_t rows = cycle->grid->rows, columns = cycle->grid->columns;
     uint64_t row = number / columns, column = number % columns;
     int i;
-    for (i = 0; i < LX_ROUNDS; i += 2) {
-        row = lx_wrap(row + lx_move_narrow(column, cycle->keys[i], rows), rows);
-        column = lx_wrap(column + lx_move_narrow(row, cycle->keys[i + 1], columns), columns);
+    for (i = 0; i < cycle->grid->n_rounds; i += 2) {
+        row = lx_wrap(row + lx_move_narrow((uint32_t)column, cycle->keys[i], (uint32_t)rows), rows);
+        column = lx_wrap(column + lx_move_narrow((uint32_t)row, cycle->keys[i + 1], (uint32_t)columns), columns);
     }
     return row * columns + column;
 }
@@ -91,7 +95,7 @@ LX_INLINE uint64_t lx_pass_wide(const lx_cycle* cycle, uint64_t number) {
     const uint64_t rows = cycle->grid->rows, columns = cycle->grid->columns;
     uint64_t row = number / columns, column = number % columns;
     int i;
-    for (i = 0; i < LX_ROUNDS; i += 2) {
+    for (i = 0; i < cycle->grid->n_rounds; i += 2) {
         row = lx_wrap(row + lx_move_wide(column, cycle->keys[i], rows), rows);
         column = lx_wrap(column + lx_move_wide(row, cycle->keys[i + 1], columns), columns);
     }

@@ -112,13 +112,22 @@ LXD_TARGET LX_INLINE LXD LXD_NAME(lx_places)(void) {
     return LXD_LOAD(places);
 }
 
-/* The first number of a pair of 128-bit lanes comes from the lower halves of 32-bit lanes, the second from the upper. */
-LXD_TARGET LX_INLINE void LXD_NAME(lx_store_halves)(uint64_t* out, LXD low, LXD high) {
-    const LXD zero = LXD_SET64(0);
-    LXD_STORE(out, LXD_ZIP_LOW32(low, zero));
-    LXD_STORE(out + LXD_LANES, LXD_ZIP_HIGH32(low, zero));
-    LXD_STORE(out + 2 * LXD_LANES, LXD_ZIP_LOW32(high, zero));
-    LXD_STORE(out + 3 * LXD_LANES, LXD_ZIP_HIGH32(high, zero));
+/* Cells of the grid as numbers, and whether one lies beyond the length. */
+LXD_TARGET LX_INLINE int LXD_NAME(lx_store_narrow)(uint64_t* out, LXD row, LXD column, LXD n_columns, LXD last) {
+    const LXD zero = LXD_SET64(0), low = LXD_LOW16(row, n_columns), high = LXD_HIGH16(row, n_columns);
+    const LXD first = LXD_ADD32(LXD_ZIP_LOW16(low, high), LXD_ZIP_LOW16(column, zero));
+    const LXD second = LXD_ADD32(LXD_ZIP_HIGH16(low, high), LXD_ZIP_HIGH16(column, zero));
+    LXD_STORE(out, LXD_ZIP_LOW32(first, zero));
+    LXD_STORE(out + LXD_LANES, LXD_ZIP_HIGH32(first, zero));
+    LXD_STORE(out + 2 * LXD_LANES, LXD_ZIP_LOW32(second, zero));
+    LXD_STORE(out + 3 * LXD_LANES, LXD_ZIP_HIGH32(second, zero));
+    return LXD_ANY_NEGATIVE32(LXD_OR(LXD_SUB32(last, first), LXD_SUB32(last, second)));
+}
+
+LXD_TARGET LX_INLINE int LXD_NAME(lx_store_wide)(uint64_t* out, LXD row, LXD column, LXD n_columns, LXD last) {
+    const LXD number = LXD_ADD64(LXD_MUL32(row, n_columns), column);
+    LXD_STORE(out, number);
+    return LXD_ANY_NEGATIVE(LXD_SUB64(last, number));
 }
 
 /* Columns that reach beyond their number are columns of the next row. */
@@ -128,42 +137,49 @@ LXD_TARGET LX_INLINE void LXD_NAME(lx_carry_narrow)(LXD* row, LXD* column, LXD n
     *column = LXD_WRAP16(*column, n_columns);
 }
 
+/* Four vectors go through the rounds side by side, for each round waits for the one before it. */
 LXD_TARGET static void LXD_NAME(lx_cycle_narrow)(uint64_t* out, size_t n, const lx_cycle* cycle, uint64_t at) {
+    enum { SIDE = 4, BLOCK = SIDE * LXD_QUARTERS };
     const uint64_t length = cycle->grid->length, columns = cycle->grid->columns;
-    const LXD n_rows = LXD_SET16(cycle->grid->rows), n_columns = LXD_SET16(columns);
+    const LXD n_rows = LXD_SET16(cycle->grid->rows), n_columns = LXD_SET16(columns), last = LXD_SET32(length - 1);
     const LXD rows_on = LXD_SET16(LXD_QUARTERS / columns), columns_on = LXD_SET16(LXD_QUARTERS % columns);
-    const LXD last = LXD_SET32(length - 1), zero = LXD_SET64(0);
-    LXD keys[3 * LX_ROUNDS], row = LXD_SET16(at / columns), column = LXD_SET16(at % columns);
-    uint64_t rest[LXD_QUARTERS];
+    LXD keys[3 * LX_SHORT_ROUNDS], row = LXD_SET16(at / columns), column = LXD_SET16(at % columns);
+    uint64_t rest[BLOCK];
     size_t i, k;
-    int round;
-    for (k = 0; k < 3 * LX_ROUNDS; k++)
+    const int n_rounds = cycle->grid->n_rounds;
+    int round, side, beyond;
+    for (k = 0; k < 3 * (size_t)n_rounds; k++)
         keys[k] = LXD_SET16(cycle->keys[k / 3][k % 3]);
     column = LXD_ADD16(column, LXD_NAME(lx_places)());
     LXD_NAME(lx_carry_narrow)(&row, &column, n_columns);
     LXD_NAME(lx_carry_narrow)(&row, &column, n_columns);    /* there are at least 16 columns, and at most 32 lanes */
-    for (i = 0; i < n; i += LXD_QUARTERS) {
-        const size_t here = n - i < LXD_QUARTERS ? n - i : LXD_QUARTERS;
-        uint64_t* to = here < LXD_QUARTERS ? rest : out + i;
-        LXD x = row, y = column, low, high;
-        for (round = 0; round < LX_ROUNDS; round += 2) {
-            x = LXD_WRAP16(LXD_ADD16(x, LXD_NAME(lx_moves_narrow)(y, keys + 3 * round, n_rows)), n_rows);
-            y = LXD_WRAP16(LXD_ADD16(y, LXD_NAME(lx_moves_narrow)(x, keys + 3 * round + 3, n_columns)), n_columns);
+    for (i = 0; i < n; i += BLOCK) {
+        const size_t here = n - i < BLOCK ? n - i : BLOCK;
+        uint64_t* to = here < BLOCK ? rest : out + i;
+        LXD x[SIDE], y[SIDE];
+        for (side = 0; side < SIDE; side++) {
+            x[side] = row;
+            y[side] = column;
+            row = LXD_ADD16(row, rows_on);
+            column = LXD_ADD16(column, columns_on);
+            LXD_NAME(lx_carry_narrow)(&row, &column, n_columns);
         }
-        low = LXD_LOW16(x, n_columns);
-        high = LXD_HIGH16(x, n_columns);
-        x = LXD_ADD32(LXD_ZIP_LOW16(low, high), LXD_ZIP_LOW16(y, zero));
-        y = LXD_ADD32(LXD_ZIP_HIGH16(low, high), LXD_ZIP_HIGH16(y, zero));
-        LXD_NAME(lx_store_halves)(to, x, y);
-        if (LXD_ANY_NEGATIVE32(LXD_OR(LXD_SUB32(last, x), LXD_SUB32(last, y))))
+        for (round = 0; round < n_rounds; round += 2) {
+            const LXD* key = keys + 3 * round;
+            for (side = 0; side < SIDE; side++)
+                x[side] = LXD_WRAP16(LXD_ADD16(x[side], LXD_NAME(lx_moves_narrow)(y[side], key, n_rows)), n_rows);
+            for (side = 0; side < SIDE; side++)
+                y[side] = LXD_WRAP16(LXD_ADD16(y[side], LXD_NAME(lx_moves_narrow)(x[side], key + 3, n_columns)), n_columns);
+        }
+        beyond = 0;
+        for (side = 0; side < SIDE; side++)
+            beyond |= LXD_NAME(lx_store_narrow)(to + side * LXD_QUARTERS, x[side], y[side], n_columns, last);
+        if (beyond)
             for (k = 0; k < here; k++)
                 if (to[k] >= length)
                     to[k] = lx_place_narrow(cycle, to[k]);
         if (to == rest)
             memcpy(out + i, rest, here * sizeof *out);
-        row = LXD_ADD16(row, rows_on);
-        column = LXD_ADD16(column, columns_on);
-        LXD_NAME(lx_carry_narrow)(&row, &column, n_columns);
     }
 }
 
@@ -174,37 +190,47 @@ LXD_TARGET LX_INLINE void LXD_NAME(lx_carry_wide)(LXD* row, LXD* column, LXD n_c
 }
 
 LXD_TARGET static void LXD_NAME(lx_cycle_wide)(uint64_t* out, size_t n, const lx_cycle* cycle, uint64_t at) {
+    enum { SIDE = 4, BLOCK = SIDE * LXD_LANES };
     const uint64_t length = cycle->grid->length, columns = cycle->grid->columns;
     const LXD n_rows = LXD_SET64(cycle->grid->rows), n_columns = LXD_SET64(columns), last = LXD_SET64(length - 1);
     const LXD columns_on = LXD_SET64(LXD_LANES);
-    LXD keys[3 * LX_ROUNDS], row = LXD_SET64(at / columns), column;
-    uint64_t rest[LXD_LANES];
+    LXD keys[3 * LX_SHORT_ROUNDS], row = LXD_SET64(at / columns), column;
+    uint64_t rest[BLOCK];
     size_t i, k;
-    int round;
-    for (k = 0; k < 3 * LX_ROUNDS; k++)
+    const int n_rounds = cycle->grid->n_rounds;
+    int round, side, beyond;
+    for (k = 0; k < 3 * (size_t)n_rounds; k++)
         keys[k] = LXD_SET64(cycle->keys[k / 3][k % 3]);
     for (k = 0; k < LXD_LANES; k++)
         rest[k] = at % columns + k;
     column = LXD_LOAD(rest);
     LXD_NAME(lx_carry_wide)(&row, &column, n_columns);
-    for (i = 0; i < n; i += LXD_LANES) {
-        const size_t here = n - i < LXD_LANES ? n - i : LXD_LANES;
-        uint64_t* to = here < LXD_LANES ? rest : out + i;
-        LXD x = row, y = column, number;
-        for (round = 0; round < LX_ROUNDS; round += 2) {
-            x = LXD_WRAP64(LXD_ADD64(x, LXD_NAME(lx_moves_wide)(y, keys + 3 * round, n_rows)), n_rows);
-            y = LXD_WRAP64(LXD_ADD64(y, LXD_NAME(lx_moves_wide)(x, keys + 3 * round + 3, n_columns)), n_columns);
+    for (i = 0; i < n; i += BLOCK) {
+        const size_t here = n - i < BLOCK ? n - i : BLOCK;
+        uint64_t* to = here < BLOCK ? rest : out + i;
+        LXD x[SIDE], y[SIDE];
+        for (side = 0; side < SIDE; side++) {
+            x[side] = row;
+            y[side] = column;
+            column = LXD_ADD64(column, columns_on);
+            LXD_NAME(lx_carry_wide)(&row, &column, n_columns);
         }
-        number = LXD_ADD64(LXD_MUL32(x, n_columns), y);
-        LXD_STORE(to, number);
-        if (LXD_ANY_NEGATIVE(LXD_SUB64(last, number)))
+        for (round = 0; round < n_rounds; round += 2) {
+            const LXD* key = keys + 3 * round;
+            for (side = 0; side < SIDE; side++)
+                x[side] = LXD_WRAP64(LXD_ADD64(x[side], LXD_NAME(lx_moves_wide)(y[side], key, n_rows)), n_rows);
+            for (side = 0; side < SIDE; side++)
+                y[side] = LXD_WRAP64(LXD_ADD64(y[side], LXD_NAME(lx_moves_wide)(x[side], key + 3, n_columns)), n_columns);
+        }
+        beyond = 0;
+        for (side = 0; side < SIDE; side++)
+            beyond |= LXD_NAME(lx_store_wide)(to + side * LXD_LANES, x[side], y[side], n_columns, last);
+        if (beyond)
             for (k = 0; k < here; k++)
                 if (to[k] >= length)
                     to[k] = lx_place_wide(cycle, to[k]);
         if (to == rest)
             memcpy(out + i, rest, here * sizeof *out);
-        column = LXD_ADD64(column, columns_on);
-        LXD_NAME(lx_carry_wide)(&row, &column, n_columns);
     }
 }
 

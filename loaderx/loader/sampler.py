@@ -77,7 +77,7 @@ class Sampler:
     >>> sampler = Sampler(10, 4, "cyclic", seed=7)
     >>> first = [sampler.next() for _ in range(3)]
     >>> sampler.seek(1)
-    >>> (sampler.next() == first[1]).all()
+    >>> np.array_equal(sampler.next(), first[1])
     True
     >>> [len(np.unique(np.concatenate([sampler.indices(step), sampler.indices(step + 1)]))) for step in (0, 2, 4)]
     [8, 8, 8]
@@ -145,10 +145,11 @@ class Sampler:
         if self.mode != Sampler.Mode.CYCLIC or not self.drop_remainder or self.length >= global_batch:
             return self.batch_size
         if self.world_size > 1:
+            most = self.length // self.world_size
+            smaller = f"a batch_size of at most {most}, " if most else ""
             raise OptionError(
                 f"length is {self.length}, below the {global_batch} indices that {self.world_size} ranks with "
-                f"batch_size={self.batch_size} take a step: give a batch_size of at most "
-                f"{self.length // self.world_size}, drop_remainder=False, or fewer ranks",
+                f"batch_size={self.batch_size} take a step: give {smaller}drop_remainder=False, or fewer ranks",
                 option="batch_size",
                 value=self.batch_size,
             )
@@ -234,7 +235,7 @@ class Sampler:
         --------
         >>> sampler = Sampler(10, 4, "iid")
         >>> sampler.seek(10**15)
-        >>> (sampler.next() == sampler.indices(10**15)).all(), sampler.step
+        >>> np.array_equal(sampler.next(), sampler.indices(10**15)), sampler.step
         (True, 1000000000000001)
         """
         self._draws.seek(step)
