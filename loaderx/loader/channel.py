@@ -32,8 +32,8 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(True)  # socket.setdefaulttimeout() may have said otherwise
         self._sock = sock
-        # Nobody may shut a descriptor that has just been closed, and is perhaps another file's by now. Reentrant, because
-        # what the garbage collector ends in the middle may close a loader.
+        # Nobody may shut a descriptor that has just been closed, and is perhaps another file's by now. Reentrant,
+        # because what the garbage collector ends in the middle may close a loader.
         self._ending = threading.RLock()
 
     def fileno(self) -> int:

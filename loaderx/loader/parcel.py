@@ -30,8 +30,9 @@ class _Pickler(pickle.Pickler):
         if not obj.nbytes:
             return np.ndarray, (obj.shape, obj.dtype)
         order: Literal["C", "F"] = "F" if obj.flags.fnc else "C"
-        # As bytes, because not every dtype has a buffer. What is not contiguous is copied here, once.
-        flat = obj.reshape(-1, order=order).view(np.uint8)
+        dense = obj if obj.flags.forc else obj.copy(order)
+        # As bytes, because not every dtype has a buffer.
+        flat: Any = dense.reshape(-1, order=order).view(np.uint8)
         if not obj.flags.writeable:
             flat.flags.writeable = False
         return _make_array, (pickle.PickleBuffer(flat), obj.shape, obj.dtype, order)

@@ -214,7 +214,7 @@ class RemoteFetchers:
         return worker.end(patience_s)
 
     def interrupt(self) -> None:
-        """Have every thread that waits for its process give up. Never waits, and takes no lock that is held for long."""
+        """Have every thread that waits for its process give up. Never waits."""
         self.is_closing = True
         for worker in list(self.workers):
             worker.channel.shut()
@@ -270,7 +270,7 @@ class RemoteFetcher:
             ) from None
         if kind == remote.ERROR:
             shared.blocks.give_back(block)
-            raise remote.load_error(*answer, step)
+            raise remote.load_error(*answer, step=step)
         costs, data, sizes = answer
         if not sizes:
             shared.blocks.give_back(block)
@@ -300,15 +300,15 @@ class RemoteFetcher:
         except (EOFError, OSError):
             code = self._bury()
             raise LoaderError(
-                f"worker process {worker.pid} {_describe_end(code)} while it started, before it had the streams and the "
-                "transform. What it printed says why. It imports the program's main module anew: put what the program "
+                f"worker process {worker.pid} {_describe_end(code)} while it started, before it had the streams and "
+                "the transform. What it printed says why. It imports the program's main module anew: put what the program "
                 "does into if __name__ == '__main__':",
                 step=step,
                 worker=worker.pid,
                 exit_code=code,
             ) from None
         if kind == remote.ERROR:
-            cause = remote.load_error(*answer, step)
+            cause = remote.load_error(*answer, step=step)
             code = self._bury()
             raise LoaderError(
                 f"worker process {worker.pid} could not load the streams and the transform: {type(cause).__name__}: "
@@ -370,8 +370,8 @@ def _pickle(fetch: Fetch) -> bytes:
 
 
 # ---- Forks --------------------------------------------------------------------------------------------------------
-# A child that the program forks has copies of everything but the threads. It may not end the workers, nor keep them from
-# seeing that their parent is gone, nor see a batch that it has turn into another one.
+# A child that the program forks has copies of everything but the threads. It may not end the workers, nor keep them
+# from seeing that their parent is gone, nor see a batch that it has turn into another one.
 
 _live: weakref.WeakValueDictionary[int, RemoteFetchers] = weakref.WeakValueDictionary()
 _lent_at_fork: list[SharedBlock] = []

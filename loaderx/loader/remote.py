@@ -69,8 +69,9 @@ def work(sock: socket.socket, tell_gathered: bool) -> None:
         send(channel, READY)
         while True:
             message, (fd,) = channel.recv()
+            (step,) = pickle.loads(message)
             try:
-                answer = _make_answer(fetch, pickle.loads(message), fd)
+                answer = _make_answer(fetch, step, fd)
             finally:
                 os.close(fd)
             send(channel, *answer)
@@ -122,7 +123,7 @@ class _RemoteTraceback(Exception):
 
 
 def load_error(
-    pickled: bytes | None, text: str, notes: list[str], trace: str, pid: int, step: int
+    pickled: bytes | None, text: str, notes: list[str], trace: str, pid: int, *, step: int
 ) -> BaseException:
     """Return a worker's exception as itself, or a LoaderError with its text where it does not pickle."""
     error: BaseException | None = None
