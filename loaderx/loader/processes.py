@@ -310,10 +310,15 @@ class RemoteFetcher:
         if kind == remote.ERROR:
             cause = remote.load_error(*answer, step=step)
             code = self._bury()
+            cure = ""
+            if isinstance(cause, ImportError | AttributeError):
+                cure = (
+                    ". It imports by name what they are made of: define functions and classes in a module, or in the "
+                    "main one above if __name__ == '__main__':"
+                )
             raise LoaderError(
                 f"worker process {worker.pid} could not load the streams and the transform: {type(cause).__name__}: "
-                f"{cause}. It imports what they are made of by name: define functions and classes in a module, or in "
-                "the main one above if __name__ == '__main__':",
+                f"{cause}{cure}",
                 step=step,
                 worker=worker.pid,
                 exit_code=code,

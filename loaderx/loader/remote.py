@@ -78,6 +78,8 @@ def work(sock: socket.socket, tell_gathered: bool) -> None:
             del answer
     except (EOFError, ConnectionError):
         pass
+    finally:
+        channel.close()
 
 
 def _make_answer(fetch: Fetch, step: int, fd: int) -> Message:
