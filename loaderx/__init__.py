@@ -5,6 +5,10 @@ the store of plain byte records beneath. `verify` looks at every record of a sto
 bytes they hold. `loaderx.errors` lists every exception.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from loaderx._starting import guard_imports, is_command
 
 if is_command():
@@ -23,6 +27,7 @@ from loaderx.errors import (
     DestinationError,
     DictionaryError,
     FormatVersionError,
+    LoaderError,
     LoaderxError,
     MissingDependencyError,
     NotAStoreError,
@@ -30,6 +35,7 @@ from loaderx.errors import (
     RecordIndexError,
     RecordTooLargeError,
     SchemaError,
+    StateMismatchError,
     StoreFullError,
     StoreIOError,
     StoreLockedError,
@@ -42,15 +48,21 @@ from loaderx.store.packing import pack, unpack
 from loaderx.store.verify import verify
 from loaderx.store.zrecord import Zrecord
 
+if TYPE_CHECKING:
+    from loaderx.loader.dataloader import DataLoader
+    from loaderx.loader.sampler import Sampler
+
 __all__ = [
     "ClosedError",
     "CodecChoice",
     "CodecTrial",
     "CorruptRecordError",
+    "DataLoader",
     "Dataset",
     "DestinationError",
     "DictionaryError",
     "FormatVersionError",
+    "LoaderError",
     "LoaderxError",
     "MissingDependencyError",
     "NotAStoreError",
@@ -58,7 +70,9 @@ __all__ = [
     "RaggedDataset",
     "RecordIndexError",
     "RecordTooLargeError",
+    "Sampler",
     "SchemaError",
+    "StateMismatchError",
     "StoreFullError",
     "StoreIOError",
     "StoreLockedError",
@@ -77,3 +91,24 @@ __all__ = [
     "write_dataset",
     "write_ragged",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What stands above the datasets is imported when it is first asked for.
+    found: type
+    if name == "DataLoader":
+        from loaderx.loader.dataloader import DataLoader
+
+        found = DataLoader
+    elif name == "Sampler":
+        from loaderx.loader.sampler import Sampler
+
+        found = Sampler
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

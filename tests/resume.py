@@ -50,7 +50,11 @@ def first_difference(left: list[Any], right: list[Any]) -> int | None:
 
 
 def check_resume_everywhere(
-    make: Callable[[], Resumable], n_steps: int, *, tail: int, make_other: Callable[[], Resumable] | None = None
+    make: Callable[[], Resumable],
+    n_steps: int,
+    *,
+    tail: int,
+    make_other: Callable[[], Resumable] | None = None,
 ) -> None:
     """Save before every step; restore each state in another object, twice in a row; compare what follows.
 
@@ -86,7 +90,9 @@ def check_resume_everywhere(
                         resumed.load_state_dict(json.loads(states[step]))
                         assert json.dumps(resumed.state_dict()) == states[step], (step, name, attempt)
                         place = first_difference(whole[step : step + tail], list(_take(resumed, tail)))
-                        assert place is None, f"state of step {step} in {name} object, {attempt} time: differs at +{place}"
+                        assert place is None, (
+                            f"state of step {step} in {name} object, {attempt} time: differs at +{place}"
+                        )
 
 
 def _take(resumable: Resumable, n: int) -> Iterator[Any]:

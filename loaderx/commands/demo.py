@@ -1,20 +1,23 @@
-"""``demo``: convert real images, read them back in shuffled batches, and measure."""
+"""``demo``: convert real images, read them back in shuffled batches, train on them, stop and go on, and measure."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from loaderx import Dataset, DictionaryError, MissingDependencyError
+from loaderx.commands import training
 from loaderx.commands.bits import first_different
 from loaderx.commands.conversion import Conversion, Settings, convert_source, verify
 from loaderx.commands.npy_files import NpyFiles
@@ -27,13 +30,18 @@ from loaderx.store.options import Codec
 
 DESCRIPTION = """\
 Convert scikit-learn's handwritten digits (1,797 real images with their labels) to stores, read them back in shuffled
-batches, compare every batch with the arrays, and show sizes and speed. Takes some seconds and about 200 MiB of
-temporary disk space. Needs scikit-learn: pip install "loaderx[demo]"
+batches and compare every batch with the arrays; train a classifier on the endless loader, once at a stretch and once
+stopped half-way and resumed in a new process, and compare the weights; show sizes and speed. Takes some seconds and
+about 200 MiB of temporary disk space. Needs scikit-learn: pip install "loaderx[demo]"
 
-Exit code: 0 done, 1 a batch differs from the arrays, 2 an error, 130 interrupted.
+Exit code: 0 done, 1 a batch or a weight differs, 2 an error, 130 interrupted.
 """
 
 BATCH_SIZE = 256
+
+#: Steps of the training, and the part of the digits that it sees; it is tested with the others.
+TRAIN_STEPS = 1000
+TRAIN_PART = 5 / 6
 
 #: Bytes of the array that speed is measured on: far more than the processor's caches hold.
 SPEED_BYTES = 64 << 20
@@ -74,6 +82,7 @@ def run(options: argparse.Namespace) -> int:
         facts: dict[str, Any] = {"records": len(images)}
         facts["sizes"] = convert_digits(folder, images, labels, say)
         facts["batches_checked"] = check_batches(folder, images, labels, say)
+        facts["training"] = train_digits(folder, images, labels, say)
         facts["speed_mib_per_s"] = measure_speed(folder, images, say)
     if options.dir is not None:
         say(f"{', '.join(KEPT)} are in {options.dir}.")
@@ -87,10 +96,12 @@ def run(options: argparse.Namespace) -> int:
 NEXT_STEPS = """\
 Next, with your own array:
 
-    from loaderx import Dataset, write_dataset
+    from loaderx import DataLoader, Dataset, write_dataset
     write_dataset("images.zr", images)            # any array or memory map, a record for each item
     dataset = Dataset("images.zr")
     batch = dataset[[5, 3, 42]]                   # any records, in any order, as one array
+    for batch in DataLoader({"image": dataset}):  # batch["image"], without end
+        ...
 
 or from the shell:  python -m loaderx convert images.npy images.zr"""
 
@@ -233,6 +244,66 @@ def check_batches(
     return len(batches)
 
 
+def train_digits(
+    folder: Path, images: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Train at a stretch; then stopped half-way and resumed in a new process; and compare the weights.
+
+    Returns
+    -------
+    dict
+        Accuracy on the digits that were not trained on, batches a second, and the part of the time that the loop waited
+        for a batch.
+
+    Raises
+    ------
+    MismatchError
+        The weights differ.
+    CommandError
+        The new process failed.
+    """
+    num_trained = int(len(images) * TRAIN_PART)
+    num_tested = len(images) - num_trained
+    say(
+        f"3. Train a softmax classifier on {count(num_trained, 'digit')}: {TRAIN_STEPS:,} batches of up to "
+        f"{training.BATCH_SIZE} from the endless loader"
+    )
+    stores = folder / IMAGES_STORE, folder / LABELS_STORE, num_trained
+    with closing(training.Trainer(*stores)) as trainer:
+        took = trainer.run(TRAIN_STEPS)
+        model = trainer.model
+    with closing(training.Trainer(*stores)) as trainer:
+        trainer.run(TRAIN_STEPS // 2)
+        trainer.save(folder / training.CHECKPOINT)
+    command = [sys.executable, "-m", training.__name__, str(folder), str(num_trained), str(TRAIN_STEPS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise CommandError(f"the process that goes on with the training failed: {reason}")
+    with np.load(folder / training.FINISHED, allow_pickle=False) as resumed:
+        for name, array in (("weights", model.weights), ("bias", model.bias)):
+            if resumed[name].tobytes() != array.tobytes():
+                raise MismatchError(
+                    f"the {name} of the training that was stopped at step {TRAIN_STEPS // 2} and resumed are not those "
+                    "of the one that was not"
+                )
+    tested = training.flatten({"image": images[num_trained:], "label": labels[num_trained:]})
+    accuracy = float((model.scores(tested["image"]).argmax(axis=1) == tested["label"]).mean())
+    say(f"   accuracy on the other {num_tested:,}: {100 * accuracy:.1f} %")
+    rate, waited = took.steps / took.seconds, took.wait_s / took.seconds
+    say(f"   {rate:,.0f} batches/s; the loop waited for the loader {100 * waited:.0f} % of the time")
+    say(f"   stopped at step {TRAIN_STEPS // 2} and resumed in a new process: the same weights, bit for bit")
+    say("")
+    return {
+        "steps": took.steps,
+        "accuracy": accuracy,
+        "batches_per_s": rate,
+        "waited": waited,
+        "resumed_at": TRAIN_STEPS // 2,
+        "same_weights": True,
+    }
+
+
 def measure_speed(folder: Path, images: np.ndarray[Any, Any], say: Callable[[str], None]) -> dict[str, float]:
     """Time random batches of the digits repeated to `SPEED_BYTES`, beside a memory-mapped .npy.
 
@@ -244,7 +315,7 @@ def measure_speed(folder: Path, images: np.ndarray[Any, Any], say: Callable[[str
     repeats = -(-SPEED_BYTES // images.nbytes)
     many = np.tile(images, (repeats, 1, 1))[: SPEED_BYTES // images[0].nbytes]
     say(
-        f"3. Speed: the digits repeated to {format_bytes(many.nbytes)}, random batches of {BATCH_SIZE} records"
+        f"4. Speed: the digits repeated to {format_bytes(many.nbytes)}, random batches of {BATCH_SIZE} records"
     )
     with tempfile.TemporaryDirectory(prefix="speed-", dir=folder) as name:
         array_path = Path(name, "many.npy")

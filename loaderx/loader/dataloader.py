@@ -265,7 +265,9 @@ class DataLoader:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ClosedError("the loader is closed: make a new one, and load its state to go on where it was")
+            raise ClosedError(
+                "the loader is closed: make a new one, and load its state to go on where it was"
+            )
 
     def __iter__(self) -> Self:
         return self

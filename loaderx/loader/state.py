@@ -59,7 +59,9 @@ def check_state(saved: Any, here: Mapping[str, Any]) -> int:
     if type(step) is not int or step < 0:
         mismatches["step"] = (step, here["step"])
     if mismatches:
-        told = "; ".join(f"{field} was {was!r} and is {now!r} here" for field, (was, now) in mismatches.items())
+        told = "; ".join(
+            f"{field} was {was!r} and is {now!r} here" for field, (was, now) in mismatches.items()
+        )
         raise StateMismatchError(
             f"the saved state is of another loader: {told}. Make this one as that one was made, or begin anew",
             mismatches=mismatches,

@@ -44,7 +44,7 @@ def check_streams(streams: Any) -> dict[str, RandomAccess]:
     for name, stream in streams.items():
         if not (hasattr(stream, "__len__") and hasattr(stream, "__getitems__")):
             raise OptionError(
-                f"stream {name!r} is a {type(stream).__name__}, which has no __len__ and __getitems__: give a "
+                f"streams[{name!r}] is a {type(stream).__name__}, which has no __len__ and __getitems__: give a "
                 "Dataset, or an object with both",
                 option="streams",
                 value=stream,

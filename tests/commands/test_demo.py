@@ -8,14 +8,15 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 
-from loaderx import Dataset
-from loaderx.commands import demo
+from loaderx import Dataset, write_dataset
+from loaderx.commands import demo, training
 from loaderx.store import files
 from tests.commands.conftest import Run, listing
 
@@ -34,6 +35,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", datasets)
     monkeypatch.setattr(demo, "SPEED_BYTES", 2 << 20)
     monkeypatch.setattr(demo, "ROUND_BATCHES", 3)
+    monkeypatch.setattr(demo, "TRAIN_STEPS", 20)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
@@ -47,6 +49,8 @@ def test_text(run: Run, tmp_path: Path) -> None:
         "labels.npy -> labels.zr",
         "zstd_dict",
         "8 batches of up to 256 images and labels, every bit the same\n",
+        "accuracy on the other 300: ",
+        "stopped at step 10 and resumed in a new process: the same weights, bit for bit\n",
         "numpy memory map",
         "loaderx raw",
         "loaderx zstd",
@@ -64,6 +68,18 @@ def test_json(run: Run, tmp_path: Path) -> None:
     assert facts["sizes"]["images"]["bytes_in"] == IMAGES.nbytes
     assert facts["sizes"]["images"]["bytes_out"] < IMAGES.nbytes
     assert facts["sizes"]["images, raw"]["ratio"] == 1.0
+    assert set(facts["training"]) == {
+        "steps",
+        "accuracy",
+        "batches_per_s",
+        "waited",
+        "resumed_at",
+        "same_weights",
+    }
+    assert (facts["training"]["steps"], facts["training"]["resumed_at"]) == (20, 10)
+    assert facts["training"]["same_weights"] is True
+    assert 0 <= facts["training"]["accuracy"] <= 1
+    assert 0 <= facts["training"]["waited"] <= 1
     assert set(facts["speed_mib_per_s"]) == {"numpy memory map", "loaderx raw", "loaderx zstd"}
     assert min(facts["speed_mib_per_s"].values()) > 0
     assert listing(tmp_path) == []
@@ -173,5 +189,43 @@ def test_without_scikit_learn(
     fails: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    assert 'pip install "loaderx[demo]"' in fails("demo")
+    assert 'pip install "loaderx[demo]"' in fails("demo", "--json")
     assert listing(tmp_path) == []
+
+
+def test_weights_that_differ_end_the_demo_with_1(
+    run: Run, fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stopped training is saved with one weight changed."""
+    save = training.Trainer.save
+
+    def save_changed(trainer: training.Trainer, path: Path) -> None:
+        trainer.model.weights[3, 4] += 1e-9
+        save(trainer, path)
+
+    monkeypatch.setattr(training.Trainer, "save", save_changed)
+    code, out, err = run("demo", "--json")
+    assert (code, out) == (1, "")
+    assert "weights" in err and "step 10" in err
+
+
+def test_a_process_that_cannot_go_on_is_an_error(
+    fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training.Trainer, "save", lambda trainer, path: path.write_bytes(b"no checkpoint"))
+    assert "process that goes on with the training failed" in fails("demo", "--json")
+
+
+def test_a_classifier_learns_digits_that_can_be_told_apart(tmp_path: Path) -> None:
+    """One pixel of each class is bright: the training finds which."""
+    labels = np.arange(600) % 10
+    images = np.random.default_rng(0).integers(0, 5, (600, 8, 8)).astype(np.float64)
+    images[np.arange(600), labels % 8, labels // 8] = 16
+    write_dataset(tmp_path / "images.zr", images)
+    write_dataset(tmp_path / "labels.zr", labels)
+    with closing(training.Trainer(tmp_path / "images.zr", tmp_path / "labels.zr", 500)) as trainer:
+        took = trainer.run(60)
+    assert took.steps == 60
+    assert took.seconds >= took.wait_s >= 0
+    tested = training.flatten({"image": images[500:], "label": labels[500:]})
+    assert (trainer.model.scores(tested["image"]).argmax(axis=1) == tested["label"]).all()
