@@ -188,8 +188,14 @@ class RemoteFetchers:
         self.pickled = _pickle(fetch)
         self.gathers = fetch.gathers
         self.start_method = start_method
+        self.most = most
         self.blocks = Blocks(most + _HELD_BLOCKS)
         self.is_closing = False
+        # The first worker starts alone: what is wrong with the program is then wrong once, and said once; and the first
+        # batch comes sooner. Held while it does.
+        self.starting = threading.Lock()
+        self.has_started = False
+        self.failure: LoaderError | None = None
         self.workers: set[_Worker] = set()
         _live[id(self)] = self
         # Before multiprocessing ends its children when the interpreter ends, or others would be started in their place.
@@ -287,6 +293,29 @@ class RemoteFetcher:
         return worker.hear()
 
     def _start(self, step: int) -> _Worker:
+        shared = self._shared
+        with shared.starting:
+            if not shared.has_started:
+                failure = shared.failure
+                # What was asked for before the user can have seen it fails with it: so many steps.
+                if (
+                    failure is not None
+                    and failure.step is not None
+                    and 0 < step - failure.step <= shared.most
+                ):
+                    raise LoaderError(
+                        failure.message, step=step, worker=failure.worker, exit_code=failure.exit_code
+                    ) from failure.__cause__
+                try:
+                    worker = self._start_one(step)
+                except LoaderError as error:
+                    shared.failure = error
+                    raise
+                shared.has_started = True
+                return worker
+        return self._start_one(step)
+
+    def _start_one(self, step: int) -> _Worker:
         try:
             worker = self._worker = self._shared.start()
         except Exception as error:
@@ -301,8 +330,8 @@ class RemoteFetcher:
             code = self._bury()
             raise LoaderError(
                 f"worker process {worker.pid} {_describe_end(code)} while it started, before it had the streams and "
-                "the transform. What it printed says why. It imports the program's main module anew: put what the program "
-                "does into if __name__ == '__main__':",
+                "the transform. What it printed says why. It imports the program's main module anew: put what the "
+                "program does into if __name__ == '__main__':",
                 step=step,
                 worker=worker.pid,
                 exit_code=code,

@@ -82,6 +82,22 @@ class UnloadableStream:
         return fail, (RuntimeError("the disk is not mounted here"),)
 
 
+class StreamFrom(UnloadableStream):
+    """A stream that can be loaded when a file is there."""
+
+    def __init__(self, path: Any) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return _load_from, (self.path,)
+
+
+def _load_from(path: Any) -> StreamFrom:
+    if not path.exists():
+        raise RuntimeError("not yet")
+    return StreamFrom(path)
+
+
 class EndingStream(UnloadableStream):
     """A stream that ends the process that loads it."""
 

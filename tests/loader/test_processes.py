@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderx import Dataset, RaggedDataset, write_dataset, write_ragged
+from loaderx import DataLoader, Dataset, RaggedDataset, write_dataset, write_ragged
 from loaderx._core.threads import available_cpus
 from loaderx.errors import ClosedError, LoaderError, NotAStoreError, OptionError
-from loaderx.loader.dataloader import DataLoader
 from tests.loader import remote_kit
 from tests.loader.kit import ArrayStream, fail_on_sevens, jittered
 from tests.loader.remote_kit import Lines
@@ -36,7 +35,9 @@ N = 10_000
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 
-def lines_loader(lines: list[str], num_workers: int = 1, prefetch_size: int = 0, **options: Any) -> DataLoader:
+def lines_loader(
+    lines: list[str], num_workers: int = 1, prefetch_size: int = 0, **options: Any
+) -> DataLoader:
     """Return a loader whose step k is what line k says."""
     streams = {"line": Lines(lines), "step": ArrayStream(np.arange(N))}
     options = {"transform": remote_kit.run, "worker_type": "process", **options}
@@ -120,7 +121,9 @@ def test_whatever_a_transform_returns_arrives_as_it_is(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_stores_are_opened_by_the_workers_and_order_state_and_seek_are_the_same(tmp_path: Path, method: str) -> None:
+def test_stores_are_opened_by_the_workers_and_order_state_and_seek_are_the_same(
+    tmp_path: Path, method: str
+) -> None:
     write_dataset(tmp_path / "x.zr", np.arange(300), codec="zstd")
     write_ragged(tmp_path / "r.zr", [np.arange(i % 7) for i in range(300)])
     streams = {"x": Dataset(tmp_path / "x.zr"), "r": RaggedDataset(tmp_path / "r.zr")}
@@ -190,7 +193,10 @@ def _keep_span(batch: dict[str, Any]) -> Any:
 
 
 def test_two_loaders_at_once_do_not_disturb_each_other() -> None:
-    with lines_loader(["np.full(100, step)"], 1, 2) as one, lines_loader(["np.full(100, -step)"], 1, 2) as two:
+    with (
+        lines_loader(["np.full(100, step)"], 1, 2) as one,
+        lines_loader(["np.full(100, -step)"], 1, 2) as two,
+    ):
         for step in range(50):
             assert next(one)[0] == step and next(two)[-1] == -step
 
@@ -206,27 +212,31 @@ def blocks_of(loader: DataLoader) -> Any:
     return fetchers.blocks
 
 
+VIEWS: list[Callable[[dict[str, Any]], Any]] = [
+    lambda batch: batch["a"],
+    lambda batch: batch["b"][3:9, ::2],
+    lambda batch: memoryview(batch["a"])[5:],
+    lambda batch: batch["b"].reshape(-1).view(np.uint16)[7:],
+    lambda batch: batch["a"].T[::-1][:1],
+]
+
+
 def test_memory_is_used_again_when_the_last_view_goes_and_not_before() -> None:
     rng = np.random.default_rng(0)
     held: dict[int, Any] = {}
     places = set()
-    with lines_loader(["{'a': np.full(70_000, step), 'b': np.full((50, 40), step, np.int16)}"], 2, 2) as loader:
+    with lines_loader(
+        ["{'a': np.full(70_000, step), 'b': np.full((50, 40), step, np.int16)}"], 2, 2
+    ) as loader:
         for step in range(300):
             batch = next(loader)
             assert (batch["a"] == step).all() and (batch["b"] == step).all()
             batch["a"][0] = -1  # it is the user's own
             batch["a"][0] = step
             places.add(batch["a"].ctypes.data)
-            keep = [
-                lambda: batch["a"],
-                lambda: batch["b"][3:9, ::2],
-                lambda: memoryview(batch["a"])[5:],
-                lambda: batch["b"].reshape(-1).view(np.uint16)[7:],
-                lambda: batch["a"].T[::-1][:1],
-            ]
             if rng.random() < 0.3:
-                held[step] = keep[step % len(keep)]()
-            del batch, keep
+                held[step] = VIEWS[step % len(VIEWS)](batch)
+            del batch
             if len(held) > 4:
                 del held[next(iter(held))]
             for kept_step, kept in held.items():
@@ -289,7 +299,7 @@ def test_an_exception_comes_as_itself_with_the_lines_of_the_worker() -> None:
     lines = ["fail_inside()", "fail(Awkward(1, 2))", "lambda: 0", "threading.Lock()", "fail(SystemExit(3))"]
     lines += ["fail(StopIteration())", "fail(MemoryError())", "step"]
     with lines_loader(lines, 2, 2) as loader:
-        with pytest.raises(ValueError, match="^my own") as caught:
+        with pytest.raises(ValueError, match=r"^my own") as caught:
             next(loader)
         told = "".join(traceback.format_exception(caught.value))
         assert 'raise ValueError("my own") from error' in told and "key of the cause" in told
@@ -300,7 +310,9 @@ def test_an_exception_comes_as_itself_with_the_lines_of_the_worker() -> None:
         assert awkward.value.step == 1 and awkward.value.worker is not None
         assert "remote_kit.py" in "".join(traceback.format_exception(awkward.value))
         for step in (2, 3):
-            with pytest.raises(LoaderError, match="the transform run returned, does not pickle.*worker_type='thread'") as e:
+            with pytest.raises(
+                LoaderError, match=r"the transform run returned, does not pickle.*worker_type='thread'"
+            ) as e:
                 next(loader)
             assert e.value.step == step
         with pytest.raises(SystemExit):
@@ -321,7 +333,9 @@ def test_a_streams_error_is_named_and_steps_behind_it_come() -> None:
         assert caught.value.errno == 5
         assert caught.value.__notes__ == ["in stream 'bad'", "at step 0 of the loader"]
     numbers = {"x": ArrayStream(np.arange(N))}
-    with DataLoader(numbers, 2, 1, 2, "sequential", transform=fail_on_sevens, worker_type="process") as loader:
+    with DataLoader(
+        numbers, 2, 1, 2, "sequential", transform=fail_on_sevens, worker_type="process"
+    ) as loader:
         for step in range(15):
             if step % 7:
                 assert next(loader)["x"].tolist() == [step]
@@ -332,16 +346,25 @@ def test_a_streams_error_is_named_and_steps_behind_it_come() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_worker_that_dies_is_named_and_another_takes_its_place(tmp_path: Path, method: str) -> None:
-    lines = ["os.getpid()", "os._exit(3)", "step", "os.kill(os.getpid(), 9)", "step", "sys.exit(4) or os._exit(4)"]
+    lines = [
+        "os.getpid()",
+        "os._exit(3)",
+        "step",
+        "os.kill(os.getpid(), 9)",
+        "step",
+        "sys.exit(4) or os._exit(4)",
+    ]
     lines += ["os.kill(os.getpid(), 11)", "fork_and_die()", "step"]
     with lines_loader(lines, 1, 0, start_method=method) as loader:
         pid = next(loader)
-        with pytest.raises(LoaderError, match=f"worker process {pid} ended with exit code 3, at step 1") as caught:
+        with pytest.raises(
+            LoaderError, match=f"worker process {pid} ended with exit code 3, at step 1"
+        ) as caught:
             next(loader)
         assert (caught.value.step, caught.value.worker, caught.value.exit_code) == (1, pid, 3)
         assert not is_alive(pid)
         assert next(loader) == 2
-        with pytest.raises(LoaderError, match="killed by signal 9, SIGKILL: perhaps .* memory") as caught:
+        with pytest.raises(LoaderError, match=r"killed by signal 9, SIGKILL: perhaps .* memory") as caught:
             next(loader)
         assert (caught.value.step, caught.value.exit_code) == (3, -9)
         assert next(loader) == 4
@@ -388,32 +411,34 @@ def _kill_named(path: Path) -> None:
 def test_what_does_not_pickle_is_named_before_a_process_starts() -> None:
     numbers = {"x": ArrayStream(np.arange(10))}
     with DataLoader(numbers, 1, 1, transform=lambda batch: batch, worker_type="process") as loader:
-        with pytest.raises(OptionError, match=r"the transform .*<lambda> does not pickle.*worker_type='thread'") as caught:
+        with pytest.raises(
+            OptionError, match=r"the transform .*<lambda> does not pickle.*worker_type='thread'"
+        ) as caught:
             next(loader)
         assert caught.value.option == "transform"
         assert not multiprocessing.active_children()
     locked = ArrayStream(np.arange(10))
     locked.lock = threading.Lock()  # type: ignore[attr-defined]
     with DataLoader({**numbers, "y": locked}, 1, 1, worker_type="process") as loader:
-        with pytest.raises(OptionError, match="stream 'y' does not pickle.*lock") as caught:
+        with pytest.raises(OptionError, match=r"stream 'y' does not pickle.*lock") as caught:
             next(loader)
         assert caught.value.option == "streams"
 
 
 def test_streams_that_do_not_load_are_an_error_that_says_so(tmp_path: Path) -> None:
     with DataLoader({"x": remote_kit.UnloadableStream()}, 1, 1, 0, worker_type="process") as loader:
-        with pytest.raises(LoaderError, match="could not load the streams .* not mounted here") as caught:
+        with pytest.raises(LoaderError, match=r"could not load the streams .* not mounted here") as caught:
             next(loader)
         assert isinstance(caught.value.__cause__, RuntimeError)
         assert caught.value.step == 0
     with DataLoader({"x": remote_kit.EndingStream()}, 1, 1, 0, worker_type="process") as loader:
-        with pytest.raises(LoaderError, match="exit code 7 while it started.*__main__") as caught:
+        with pytest.raises(LoaderError, match=r"exit code 7 while it started.*__main__") as caught:
             next(loader)
         assert caught.value.exit_code == 7
     write_dataset(tmp_path / "x.zr", np.arange(10))
     with Dataset(tmp_path / "x.zr") as ds, DataLoader({"x": ds}, 1, 1, 0, worker_type="process") as loader:
         (tmp_path / "x.zr").rename(tmp_path / "y.zr")
-        with pytest.raises(LoaderError, match="could not load .* not a Zrecord store") as caught:
+        with pytest.raises(LoaderError, match=r"could not load .* not a Zrecord store") as caught:
             next(loader)
         assert isinstance(caught.value.__cause__, NotAStoreError)
 
@@ -511,7 +536,6 @@ def test_a_forked_child_harms_nobody() -> None:
 HEAD = """
 import os, signal, sys, threading, time
 import numpy as np
-from loaderx.loader.dataloader import DataLoader
 from tests.loader.kit import ArrayStream
 from tests.loader.remote_kit import *
 
@@ -566,13 +590,31 @@ def finish(run: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 @linux_only
-def test_a_main_module_without_a_guard_is_told_what_to_do(tmp_path: Path) -> None:
-    with started(tmp_path, "next(make(num_workers=1))") as run:
+def test_a_main_module_without_a_guard_is_told_what_to_do_once(tmp_path: Path) -> None:
+    with started(tmp_path, "next(make(num_workers=4))") as run:
         code, _, err = finish(run)
     assert code == 1
     last = err.strip().splitlines()[-2:]
     assert "exit code 1 while it started" in last[0] and "if __name__ == '__main__':" in last[0]
-    assert "this is a worker process" in err
+    assert last[1] == "at step 0 of the loader"
+    assert err.count("this is a worker process") == 1
+
+
+def test_steps_that_were_asked_for_with_a_failed_start_fail_with_it(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    streams = {"x": remote_kit.StreamFrom(ready)}
+    with DataLoader(streams, 2, 1, 2, 0, worker_type="process", start_method="forkserver") as loader:
+        with pytest.raises(LoaderError, match="could not load"):
+            next(loader)
+        until(lambda: loader.stats().queue_depth == 4)
+        ready.touch()
+        for step in range(1, 5):
+            with pytest.raises(LoaderError, match=r"could not load.*not yet") as caught:
+                next(loader)
+            assert caught.value.step == step
+        assert [next(loader)["x"].tolist() for _ in range(5, 8)] == [[5], [6], [7]]
+        loader.seek(0)
+        assert next(loader)["x"].tolist() == [0]
 
 
 @linux_only
