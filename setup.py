@@ -44,6 +44,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "threads": ("openmp",),
     "checksum": ("openmp",),
     "shuffle": (),
+    "draw": (),
     "gather": ("zstd", "openmp"),
     "compress": ("zstd", "openmp"),
 }

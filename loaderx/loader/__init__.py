@@ -1,1 +1,1 @@
-"""The sampler and the endless loader."""
+"""Endless, resumable sequences of batches: which records come next, and the loader that brings them."""

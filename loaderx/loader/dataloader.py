@@ -277,7 +277,11 @@ class DataLoader:
 
     def __repr__(self) -> str:
         streams = ", ".join(f"{name}: {type(stream).__name__}" for name, stream in self.streams.items())
-        return f"<DataLoader of {{{streams}}}, {self.sampler!r}, step {self._next_step}>"
+        ranks = f", rank {self.rank} of {self.world_size}" if self.world_size > 1 else ""
+        return (
+            f"<DataLoader of {{{streams}}}: {self.sampler.mode.name} batches of {self.batch_size}{ranks}, "
+            f"seed {self.sampler.seed}, step {self._next_step}>"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         options = {

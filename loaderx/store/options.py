@@ -47,7 +47,7 @@ def check_count(option: str, value: Any, *, least: int = 0, most: int = 2**62) -
     except TypeError:
         raise OptionError(f"{option} is {value!r}: give a whole number", option=option, value=value) from None
     if not least <= count <= most:
-        bounds = f"from {least} to {most}" if most < 2**62 else f"of at least {least}"
+        bounds = f"from {least} to {most}" if most != 2**62 else f"of at least {least}"
         raise OptionError(f"{option} is {count}: give a whole number {bounds}", option=option, value=value)
     return count
 
