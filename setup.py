@@ -36,6 +36,7 @@ PACKAGE = "loaderx._core"
 MODULES: dict[str, tuple[str, ...]] = {
     "maps": (),
     "buffers": (),
+    "lease": (),
     "watch": (),
     "snapshot": ("zstd",),
     "ahead": (),

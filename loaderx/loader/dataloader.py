@@ -245,12 +245,12 @@ class DataLoader:
 
     def _start_workers(self) -> None:
         if self.worker_type == "process":
-            from loaderx.loader.processes import make_remote_fetcher
+            from loaderx.loader.processes import RemoteFetchers
 
-            make_fetcher = make_remote_fetcher(self._fetch, self.num_workers, self.start_method)
+            remote = RemoteFetchers(self._fetch, self.num_workers + self.prefetch_size, self.start_method)
+            workers = ThreadWorkers(self.num_workers, remote, remote.interrupt)
         else:
-            make_fetcher = _always(self._fetch)
-        workers = ThreadWorkers(self.num_workers, make_fetcher)
+            workers = ThreadWorkers(self.num_workers, _always(self._fetch))
         # The workers know nothing of the loader, so that they do not keep it. It also runs when the interpreter ends.
         self._end_workers = weakref.finalize(self, _end, workers, self._pending)
         self._workers = workers

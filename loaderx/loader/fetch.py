@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import resource
-import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -50,12 +50,12 @@ class Fetch:
         Hand the transform a `numpy.random.Generator` of this step and rank too.
     ahead : int
         Of a cold store, the batch of this many steps later is asked for before this one is gathered.
-    gathers : threading.Semaphore or None
-        Bounds the gathers that run at once; None: no bound.
+    gathers : context manager or None
+        Every gather runs inside it: a semaphore bounds those that run at once. None: no bound.
 
     Notes
     -----
-    Any number of threads may call it at once.
+    Any number of threads may call it at once. It pickles without `gathers`, which belongs to its process.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class Fetch:
         transform: Transform,
         transform_rng: bool,
         ahead: int,
-        gathers: threading.Semaphore | None,
+        gathers: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._streams = dict(streams)
         self._sampler = sampler
         self._transform = transform
         self._transform_rng = transform_rng
         self._ahead = ahead
-        self._gathers = gathers
+        self.gathers = gathers
         # Whether the last gather read from a disk. Threads may set it at once: it is a hint.
         self._is_cold = True
 
@@ -84,11 +84,21 @@ class Fetch:
         batch = self.transform(step, batch)
         return batch, Costs(gathered - began, time.perf_counter_ns() - gathered, cold_blocks)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fetch, (self._streams, self._sampler, self._transform, self._transform_rng, self._ahead)
+
+    def parts(self) -> dict[str, Any]:
+        """Return what comes from the user, by what an error may call it."""
+        return {
+            **{f"stream {name!r}": stream for name, stream in self._streams.items()},
+            f"the transform {describe(self._transform)}": self._transform,
+        }
+
     def gather(self, step: int) -> tuple[dict[str, Any], int]:
         """Return what the streams hold for a step, and the blocks that were read from a disk for it."""
-        if self._gathers is None:
+        if self.gathers is None:
             return self._gather(step)
-        with self._gathers:
+        with self.gathers:
             return self._gather(step)
 
     def _gather(self, step: int) -> tuple[dict[str, Any], int]:
@@ -125,6 +135,11 @@ class Fetch:
         if self._transform_rng:
             return self._transform(batch, step_rng(self._sampler.seed, step, self._sampler.rank))
         return self._transform(batch)
+
+
+def describe(function: Callable[..., Any]) -> str:
+    """Return what a function is called, or an object that can be called is."""
+    return str(getattr(function, "__qualname__", None) or repr(function))
 
 
 def step_rng(seed: int, step: int, rank: int) -> np.random.Generator:

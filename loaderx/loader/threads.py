@@ -118,6 +118,8 @@ class ThreadWorkers:
         How many.
     make_fetcher : callable
         Called in each thread, at its beginning.
+    interrupt : callable
+        Called by `close`: has the fetchers that wait for something give up. Never waits.
 
     Raises
     ------
@@ -125,7 +127,10 @@ class ThreadWorkers:
         The system starts no more threads.
     """
 
-    def __init__(self, n: int, make_fetcher: MakeFetcher) -> None:
+    def __init__(
+        self, n: int, make_fetcher: MakeFetcher, interrupt: Callable[[], None] = lambda: None
+    ) -> None:
+        self._interrupt = interrupt
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._pid = os.getpid()
         self._threads: list[threading.Thread] = []
@@ -156,6 +161,7 @@ class ThreadWorkers:
         if os.getpid() != self._pid:
             return
         self.stop()
+        self._interrupt()
         deadline = time.monotonic() + PATIENCE_S
         for thread in self._threads:
             # The last reference to a loader may go in one of its own workers.

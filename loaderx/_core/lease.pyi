@@ -1,0 +1,16 @@
+from collections import deque
+from typing import final
+
+@final
+class SharedBlock:
+    fd: int
+    is_kept: bool
+    peak_bytes: int
+    def __new__(cls, fd: int) -> SharedBlock: ...
+    def reserve(self, n_bytes: int) -> None: ...
+    def close_file(self) -> None: ...
+
+@final
+class Lease:
+    def __new__(cls, block: SharedBlock, n_bytes: int, idle: deque[SharedBlock]) -> Lease: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...

@@ -1,0 +1,143 @@
+"""What a worker process does: make the batches it is asked for, and answer with them or with what went wrong."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import traceback
+from typing import Any, TypeAlias
+
+from loaderx._core.threads import limit_this_thread
+from loaderx.errors import LoaderError
+from loaderx.loader import parcel
+from loaderx.loader.channel import Channel
+from loaderx.loader.fetch import Fetch
+
+#: Kind of a message, and what belongs to it.
+Message: TypeAlias = tuple[Any, ...]
+
+READY = "ready"
+#: The gather is over. Sent only where the parent bounds them.
+GATHERED = "gathered"
+#: Costs, the pickle or None, the sizes of the buffers in the file.
+BATCH = "batch"
+#: The arguments of `load_error`.
+ERROR = "error"
+
+
+def send(channel: Channel, *message: Any, fds: tuple[int, ...] = ()) -> None:
+    """Send a message: a kind, and what belongs to it."""
+    channel.send(pickle.dumps(message, protocol=5), fds)
+
+
+class _TellGathered:
+    """What a worker's gathers run inside: at the end of each, the parent is told."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        send(self._channel, GATHERED)
+
+
+def work(sock: socket.socket, tell_gathered: bool) -> None:
+    """Be a worker process, until the parent closes its end of the socket, or is gone.
+
+    The first message is the pickle of a `Fetch`. Each later one is a step, with the file that its arrays go into.
+    """
+    # Ctrl-C in a terminal goes to every process of the job; it is the parent that says what it means. While a worker
+    # starts it is blocked (see `processes`).
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    limit_this_thread(1)
+    channel = Channel(sock)
+    try:
+        pickled, _ = channel.recv()
+        try:
+            fetch: Fetch = pickle.loads(pickled)
+        except BaseException as error:
+            send(channel, *_describe_error(error))
+            return
+        del pickled
+        if tell_gathered:
+            fetch.gathers = _TellGathered(channel)
+        send(channel, READY)
+        while True:
+            message, (fd,) = channel.recv()
+            (step,) = pickle.loads(message)
+            try:
+                answer = _make_answer(fetch, step, fd)
+            finally:
+                os.close(fd)
+            send(channel, *answer)
+            del answer
+    except (EOFError, ConnectionError):
+        pass
+    finally:
+        channel.close()
+
+
+def _make_answer(fetch: Fetch, step: int, fd: int) -> Message:
+    try:
+        batch, costs = fetch(step)
+        try:
+            data, buffers = parcel.pack(batch)
+        except Exception as error:
+            *_, transform = fetch.parts()
+            raise LoaderError(
+                f"the batch of step {step}, what {transform} returned, does not pickle, and so cannot leave its worker "
+                f"process: {_text(error)}. Return arrays, and dicts, lists or tuples of them, or use "
+                "worker_type='thread'",
+                step=step,
+                worker=os.getpid(),
+            ) from error
+        parcel.write(fd, buffers)
+    except BaseException as error:
+        return _describe_error(error)
+    return BATCH, tuple(costs), data, [buffer.nbytes for buffer in buffers]
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _describe_error(error: BaseException) -> Message:
+    try:
+        pickled = pickle.dumps(error)
+        pickle.loads(pickled)
+    except Exception:
+        pickled = None
+    # Not every exception takes its notes with it.
+    notes = list(getattr(error, "__notes__", ()))
+    return ERROR, pickled, _text(error), notes, "".join(traceback.format_exception(error)), os.getpid()
+
+
+class _RemoteTraceback(Exception):
+    """Where in a worker process an exception comes from: its cause in the parent, so that its lines are printed."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def load_error(
+    pickled: bytes | None, text: str, notes: list[str], trace: str, pid: int, *, step: int
+) -> BaseException:
+    """Return a worker's exception as itself, or a LoaderError with its text where it does not pickle."""
+    error: BaseException | None = None
+    if pickled is not None:
+        try:
+            error = pickle.loads(pickled)
+        except Exception as failure:
+            notes = [*notes, f"it does not unpickle here: {_text(failure)}"]
+    if not isinstance(error, BaseException):
+        error = LoaderError(f"in worker process {pid}: {text}", step=step, worker=pid)
+    for note in notes:
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+    error.__cause__ = _RemoteTraceback(f'\n"""\nin worker process {pid}:\n{trace}"""')
+    return error
