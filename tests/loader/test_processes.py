@@ -54,10 +54,12 @@ def until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except ProcessLookupError:
         return False
-    status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return not Path("/proc/self/stat").exists()
+    return state != "Z"
 
 
 def workers_of(loader: DataLoader) -> list[int]:
@@ -79,10 +81,11 @@ def blocks_mapped() -> int:
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     assert blocks_mapped() == 0
+    before = set(threading.enumerate())
     yield
     gc.collect()
     until(lambda: not multiprocessing.active_children(), 5)
-    assert not any("loaderx-worker-" in thread.name for thread in threading.enumerate())
+    assert set(threading.enumerate()) <= before
     assert blocks_mapped() == 0
 
 
