@@ -22,18 +22,23 @@ Counts = npt.NDArray[Any]
 MOST = 4.7534
 
 
-def deviate(counts: Counts, expected: float | Counts, degrees: int) -> float:
+def deviate(counts: Counts, expected: float | Counts, degrees: int, spread: float = 1) -> float:
     """Return chi-square's normal deviate (Wilson and Hilferty, 1931)."""
-    chi_square = float(((counts - expected) ** 2 / expected).sum())
-    spread = 2 / (9 * degrees)
-    return ((chi_square / degrees) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
+    chi_square = float(((counts - expected) ** 2 / expected).sum()) / spread
+    variance = 2 / (9 * degrees)
+    return ((chi_square / degrees) ** (1 / 3) - (1 - variance)) / math.sqrt(variance)
 
 
-def check(what: str, counts: Counts, expected: float | Counts | None = None, degrees: int = 0) -> None:
-    """Fail where the counts are not as chance would have them; by default all are as likely, and but one free."""
+def check(
+    what: str, counts: Counts, expected: float | Counts | None = None, degrees: int = 0, spread: float = 1
+) -> None:
+    """Fail where the counts are not as chance would have them.
+
+    By default all are as likely, and all but one free; `spread` is what their variance is to be divided by.
+    """
     expected = counts.sum() / counts.size if expected is None else expected
     assert np.min(expected) >= 5, f"{what}: too few draws to say"
-    found = deviate(counts, expected, degrees or counts.size - 1)
+    found = deviate(counts, expected, degrees or counts.size - 1, spread)
     assert abs(found) < MOST, f"{what}: {found:.2f} standard deviations"
 
 
@@ -121,8 +126,8 @@ def test_short_cycles(length: int) -> None:
     cycles = cycles_of(length, count).astype(np.int64)
     places = np.arange(length) * length
     table = np.bincount((cycles + places).ravel(), minlength=length**2)
-    # All rows and all columns of this table have the same sum, so fewer of its counts are free.
-    check("places and indices", table, degrees=(length - 1) ** 2)
+    # All rows and columns of the table have the same sum: fewer of its counts are free, and they spread more.
+    check("places and indices", table, degrees=(length - 1) ** 2, spread=length / (length - 1))
     check_pairs(cycles, length)
     drawn = cycles.astype(np.uint64)
     if length > 3:
@@ -139,11 +144,14 @@ def check_pairs(cycles: npt.NDArray[np.int64], length: int) -> None:
             steps = (cycles[:, apart:] - cycles[:, :-apart]) % length
             check(f"{apart} apart", np.bincount(steps.ravel(), minlength=length)[1:])
     if length >= 1000:
-        steps = np.diff(cycles, axis=1) % length * 16 // length
-        pairs = steps[:, 1:] * 16 + steps[:, :-1]
-        shares = np.bincount(np.arange(1, length) * 16 // length, minlength=16) / (length - 1)
-        expected = np.outer(shares, shares).ravel() * pairs.size
-        check("two differences", np.bincount(pairs.ravel(), minlength=256), expected)
+        part = np.arange(length) * 16 // length
+        steps = np.diff(cycles, axis=1) % length
+        n = (steps.shape[1] // 3) * 3  # triples of indices that share none: two differences of each
+        pairs = part[steps[:, 0:n:3]] * 16 + part[steps[:, 1:n:3]]
+        expected = np.outer(held := np.bincount(part[1:]), held).astype(float)
+        np.subtract.at(expected, (part[1:], part[:0:-1]), 1)  # two that cancel out would give an index again
+        expected *= pairs.size / ((length - 1) * (length - 2))
+        check("two differences", np.bincount(pairs.ravel(), minlength=256), expected.ravel())
 
 
 @pytest.mark.parametrize("length", [1000, 1023, 1025, 4097, 65536, 65537])
@@ -155,7 +163,9 @@ def test_cycles(length: int) -> None:
     table = np.zeros((parts, parts))
     np.add.at(table, (np.arange(length) * parts // length, cycles * parts // length), 1)
     expected = np.outer(held, held) * len(cycles) / length
-    check("parts of places and indices", table, expected, degrees=(parts - 1) ** 2)
+    check(
+        "parts of places and indices", table, expected, degrees=(parts - 1) ** 2, spread=length / (length - 1)
+    )
     drawn = cycles.astype(np.uint64)
     check_apart("from cycle to cycle", drawn[1:], drawn[:-1], length, 500)
     check_apart("from seed to seed", drawn, cycles_of(length, len(drawn), seed=2), length, 500)
