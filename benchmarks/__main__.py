@@ -16,6 +16,7 @@ COMMANDS = {
         "gathers into recycled and into fresh memory, and memory after a burst",
     ),
     "small": ("benchmarks.small", "single records, and batches of small ones"),
+    "sampler": ("benchmarks.sampler", "drawing indices beside NumPy and earlier samplers"),
     "safety": ("benchmarks.safety", "what locks, journal, checksums and marks cost"),
     "cold": ("benchmarks.cold", "reads from a disk, the page cache dropped before each turn; needs root"),
     "loader": ("benchmarks.loader", "loaders beside peers, and beside the gather alone"),

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import checksum, cold, imports, loader, recycle, safety, shuffle, small, store
+from benchmarks import checksum, cold, imports, loader, recycle, safety, sampler, shuffle, small, store
 from benchmarks.report import format_rows, format_table, format_targets
 from benchmarks.results import RESULTS_FOLDER, Result, ResultError, read_result
 from benchmarks.targets import TARGETS, Target, evaluate
@@ -19,6 +19,7 @@ SECTIONS = {
     "shuffle": ("Shuffling", shuffle.__doc__ or "", "python -m benchmarks shuffle --json FILE"),
     "recycle": ("Recycled memory", recycle.__doc__ or "", "python -m benchmarks recycle --json FILE"),
     "small": ("Small calls", small.__doc__ or "", "python -m benchmarks small --peers DIR --json FILE"),
+    "sampler": ("Sampler", sampler.__doc__ or "", "python -m benchmarks sampler --peers DIR --json FILE"),
     "safety": ("Safety", safety.__doc__ or "", "python -m benchmarks safety --peers DIR --json FILE"),
     "cold": ("Cold storage", cold.__doc__ or "", "python -m benchmarks cold --peers DIR --json FILE"),
     "loader": ("Loader", loader.__doc__ or "", "python -m benchmarks loader --peers DIR --json FILE"),

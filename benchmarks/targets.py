@@ -362,6 +362,25 @@ TARGETS = (
         "raw",
         "loaderx raw loader",
         "jax-dataloader",
+    *(
+        Target(
+            "sampler",
+            f"IID, {batch:,} of 1,000,000: `default_rng` over loaderx{how}",
+            f"iid_{batch}",
+            "default_rng",
+            f"loaderx{how}",
+            "at least",
+            limit,
+        )
+        for batch in (256, 1024, 8192)
+        for how, limit in (("", 8.0), (", out=", 10.0))
+    ),
+    Target(
+        "sampler",
+        "IID, 8,192 of 4,294,967,297: `default_rng` over loaderx",
+        "iid_far",
+        "default_rng",
+        "loaderx",
         "at least",
         2.0,
     ),
@@ -446,6 +465,13 @@ TARGETS = (
         "at most",
         25.0,
         "us",
+        "sampler",
+        "cyclic, 8,192 of 1,000,000: loaderx 2.8.19 over loaderx",
+        "cyclic",
+        "loaderx 2.8.19",
+        "loaderx",
+        "at least",
+        10.0,
     ),
     Target("import", "`import loaderx` on top of NumPy", "import", "loaderx", None, "at most", 100.0, "ms"),
 )

@@ -2,7 +2,7 @@
 
 `write_dataset` and `write_ragged` turn arrays into datasets, `Dataset` and `RaggedDataset` read them, and `Zrecord` is
 the store of plain byte records beneath. `verify` looks at every record of a store, `pack` cuts its files to the
-bytes they hold. `loaderx.errors` lists every exception.
+bytes they hold. `Sampler` says which records come next. `loaderx.errors` lists every exception.
 """
 
 from __future__ import annotations

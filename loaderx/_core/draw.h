@@ -120,10 +120,10 @@ static int lx_draws_portable(void) { return 1; }
 
 #ifdef LX_X86
 
-/* What draw_lanes.h needs for each. LXD_WRAP brings numbers below twice the limit below the limit, by subtracting it.
-   LXD_ANY_BELOW: whether the lower 32 bits of a lane of two vectors are below a bound; LXD_ANY_NEGATIVE: whether a lane of
-   64 bits is. LXD_STORE_HIGH interleaves the upper 32 bits of the lanes of two vectors, and LXD_STORE_16 stores 16-bit
-   lanes, given as lower and upper halves of numbers, in the order in which unpacking brings them. */
+/* What draw_lanes.h needs for each. LXD_LANES are lanes of 64 bits. LXD_WRAP brings numbers below twice the limit below
+   the limit, by subtracting it; LXD_SIGN is all ones where a lane is negative, else zero. LXD_ANY_BELOW: whether the lower
+   32 bits of a lane of two vectors are below a bound; LXD_ANY_NEGATIVE: whether a lane is negative. LXD_STORE_HIGH stores
+   the upper 32 bits of the lanes of two vectors in turn, each as a number of 64 bits. */
 #define LXD_KERNEL sse2
 #define LXD_TARGET
 #define LXD_WORKS 1

@@ -254,6 +254,8 @@ class DataLoader:
         # The workers know nothing of the loader, so that they do not keep it. It also runs when the interpreter ends.
         self._end_workers = weakref.finalize(self, _end, workers, self._pending)
         self._workers = workers
+        if self._is_closed:  # meanwhile, by a thread that has found no workers to end
+            self._end_workers()
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
