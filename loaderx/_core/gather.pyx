@@ -149,6 +149,7 @@ cdef struct Batch:
     int64_t max_record_bytes
     int max_codec
     const ZSTD_DDict* dictionary
+    bint dictionary_is_damaged
     const int64_t* idxs
     bint idxs_unsigned
     int64_t n
@@ -360,6 +361,7 @@ cdef int decompress(const Batch* batch, Worker* worker, int64_t i, const uint8_t
     """Decompress one frame to its exact length: the record, or the shuffled one."""
     cdef const RecordLoc* entry = &worker.entry
     cdef unsigned long long promised = ZSTD_getFrameContentSize(stored, entry.phys_length)
+    cdef bint with_dictionary = entry.codec == CODEC_ZSTD_DICT or entry.codec == CODEC_ZSTD_SHUFFLE_DICT
     cdef size_t got
     if promised == ZSTD_CONTENTSIZE_ERROR:
         return stop(worker, i, FRAME, 0)
@@ -369,15 +371,15 @@ cdef int decompress(const Batch* batch, Worker* worker, int64_t i, const uint8_t
         worker.context = ZSTD_createDCtx()
         if worker.context == NULL:
             return stop(worker, i, MEMORY, 0)
-    if entry.codec == CODEC_ZSTD_DICT or entry.codec == CODEC_ZSTD_SHUFFLE_DICT:
+    if with_dictionary:
         if batch.dictionary == NULL:
-            return stop(worker, i, DICTIONARY, 0)
+            return stop(worker, i, DICTIONARY, batch.dictionary_is_damaged)
         got = ZSTD_decompress_usingDDict(worker.context, dst, entry.logic_length, stored, entry.phys_length,
                                          batch.dictionary)
     else:
         got = ZSTD_decompressDCtx(worker.context, dst, entry.logic_length, stored, entry.phys_length)
     if ZSTD_isError(got) or got != entry.logic_length:
-        return stop(worker, i, FRAME, 0)
+        return stop(worker, i, FRAME, with_dictionary)
     return 0
 
 
@@ -753,6 +755,7 @@ cdef void bind_store(Batch* batch, Snapshot snapshot) noexcept:
     batch.max_record_bytes = snapshot.max_record_bytes
     batch.max_codec = snapshot.max_codec
     batch.dictionary = snapshot.dictionary.dictionary if snapshot.dictionary is not None else NULL
+    batch.dictionary_is_damaged = snapshot.dictionary_is_damaged
 
 
 cdef int bind(Batch* batch, Snapshot snapshot, Py_buffer* idxs) except -1:

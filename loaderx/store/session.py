@@ -22,6 +22,7 @@ from loaderx._core.maps import FileMap
 from loaderx.errors import CorruptRecordError, StoreIOError
 from loaderx.store import files, locks
 from loaderx.store.descriptors import Descriptors
+from loaderx.store.dictionary import dictionary_tag, first_dependent, is_another, load, read_dictionary
 from loaderx.store.format import (
     HEADER,
     LOCK,
@@ -39,7 +40,7 @@ from loaderx.store.format import (
 )
 from loaderx.store.header import Header, read_format, write_length, write_tail, write_version
 from loaderx.store.mark import read_mark, write_mark
-from loaderx.store.sums import pack_mark, strangers, sums_bytes, unpack_mark, write_slots
+from loaderx.store.sums import SumsMark, pack_mark, strangers, sums_bytes, unpack_mark, write_slots
 from loaderx.store.table import table_blocks
 
 # Bytes that a session leaves between its last record and the header's tail.
@@ -99,6 +100,8 @@ class Session:
         self._header: Header | None = None
         self._header_bytes = b""
         self._version = NARROW
+        # Of the dictionary, for the sums' mark.
+        self._dictionary = 0
         if not staged:
             self._lock = locks.hold_for_writing(store, timeout_s, lambda: is_writer_here(store))
             _sessions.add(self)
@@ -191,7 +194,7 @@ class Session:
         """Make what was appended visible: the sums' mark, the version, the tail, and last the length."""
         assert self.files.sums is not None and self._header is not None, "the session has begun"
         now, then = self._in_file(self._header), self._in_file(header)
-        files.write_at(self.files.sums, pack_mark(then), 0)
+        files.write_at(self.files.sums, pack_mark(then, self._dictionary), 0)
         if version != self._version:
             write_version(self.files.meta, version)
             self._version = version
@@ -215,7 +218,36 @@ class Session:
         """Have the sums be what they were, after `take_back`. Where this is refused, nothing is lost but time."""
         if self.files.sums is not None and self._header is not None:
             files.set_size(self.files.sums, sums_bytes(self._header.length))
-            files.write_at(self.files.sums, pack_mark(self._in_file(self._header)), 0)
+            files.write_at(self.files.sums, pack_mark(self._in_file(self._header), self._dictionary), 0)
+
+    def takes_dictionary(self, content: bytes) -> bool:
+        """Return whether records may be compressed with this dictionary: no others need one with other bytes.
+
+        Notes
+        -----
+        Where it is not the one that is known, it is from then on, on disk too.
+        """
+        if dictionary_tag(content) == self._dictionary:
+            return True
+        header = self.header()
+        if self._dictionary and first_dependent(self._store, self.files.table, header.length) is not None:
+            return False
+        self.note_dictionary(content)
+        return True
+
+    def note_dictionary(self, content: bytes) -> None:
+        """Have the sums' mark name a dictionary, which has reached the disk; so has the mark when this returns.
+
+        Before any record is compressed with it: a mark that named another would have it taken for damaged.
+        """
+        self._dictionary = dictionary_tag(content)
+        if not self.files.has_sums():
+            return  # the next append makes them
+        assert self.files.sums is not None, "they are there"
+        mark = unpack_mark(os.pread(self.files.sums, sums_bytes(0), 0))
+        if mark is not None:
+            files.write_at(self.files.sums, pack_mark(mark.header, self._dictionary), 0)
+            files.sync(self.files.sums)
 
     def settle(self) -> Header:
         """Have everything reach the disk, end the mark, and return the header. For changes that keep a journal."""
@@ -285,7 +317,7 @@ class Session:
         self._header = header
         then = self._in_file(header)
         if self.files.sums is not None:
-            files.write_at(self.files.sums, pack_mark(then), 0)
+            files.write_at(self.files.sums, pack_mark(then, self._dictionary), 0)
         write_tail(self.files.meta, now, then)
 
     def drop_mark(self) -> None:
@@ -299,12 +331,25 @@ class Session:
         """Find out whether another program has changed the store since the sums were written, and nothing else."""
         sums = self.sums()
         mark = None if sums is None else unpack_mark(sums.read(0, sums_bytes(0)))
-        if mark == self._in_file(header):
+        self._dictionary = self._tag_for(header, mark)
+        if mark is not None and mark.header == self._in_file(header):
             return _Stock(header, True, True, np.empty(0, np.int64))
         # A mark that is damaged, or another release's: these sums say nothing.
         usable = None if mark is None else sums
         gone, end = strangers(self._store, self.files.table, usable, header.length)
         return _Stock(Header(*max(header.tail, end), header.length), False, mark is not None, gone)
+
+    def _tag_for(self, header: Header, mark: SumsMark | None) -> int:
+        """Return the tag of the dictionary that records need, or will: the one that is known, else of what is there."""
+        known = 0 if mark is None else mark.dictionary
+        content = read_dictionary(self._store)
+        if content is None or known == dictionary_tag(content) or load(content) is None:
+            return known
+        return (
+            known
+            if is_another(self._store, self.files.table, header.length, content, mark)
+            else dictionary_tag(content)
+        )
 
     def _adopt(self, header: Header, stock: _Stock, *, create: bool) -> None:
         """Let go of the sums of records that another program has written, and have a tail behind every record.
@@ -325,9 +370,9 @@ class Session:
             files.unlink(self._store / SUMS)
         if self.files.sums is not None:
             write_slots(self.files.sums, stock.gone, np.zeros(len(stock.gone), SUM))
-            files.write_at(self.files.sums, pack_mark(then), 0)
+            files.write_at(self.files.sums, pack_mark(then, self._dictionary), 0)
         elif create:
-            files.write_new(self._store / SUMS, pack_mark(then), sums_bytes(header.length))
+            files.write_new(self._store / SUMS, pack_mark(then, self._dictionary), sums_bytes(header.length))
             files.sync_directory(self._store)
             self.files.sums = files.open_for_change(self._store / SUMS)
         write_tail(self.files.meta, now, then)

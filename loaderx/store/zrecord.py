@@ -30,9 +30,9 @@ from loaderx.store.buffers import Indices, as_indices, as_source
 from loaderx.store.compact import compact
 from loaderx.store.create import create_store
 from loaderx.store.delete import delete
+from loaderx.store.dictionary import damaged_error, first_dependent, load, read_dictionary
 from loaderx.store.faults import fault_error
 from loaderx.store.format import (
-    CODECS,
     DEFAULT_LEVELS,
     DICTIONARY,
     DICTIONARY_CODECS,
@@ -63,8 +63,7 @@ from loaderx.store.pack import SizeChange, pack_files, unpack_files
 from loaderx.store.reader import Reader, open_handles
 from loaderx.store.recovery import Recovery
 from loaderx.store.session import Session
-from loaderx.store.snapshot import can_be_longer, longer, read_dictionary
-from loaderx.store.table import table_blocks
+from loaderx.store.snapshot import can_be_longer, longer
 from loaderx.store.training import train_on
 
 # How often a change looks whether the gathers that ran when it began are done. They last micro- to milliseconds, and
@@ -341,7 +340,7 @@ class Zrecord(Reader):
             is_known = session.is_ready()
             try:
                 with Appender(self.path, session, self._team, self._chunk_bytes, self.upgrade) as appender:
-                    append = Append(self.path, appender, self._compressor)
+                    append = Append(self.path, appender, lambda codec: self._compressor(session, codec))
                     try:
                         yield append
                     finally:
@@ -497,15 +496,15 @@ class Zrecord(Reader):
             )
         with self._changing() as session:
             snapshot = self._current()
-            dictionary_tags = [CODECS[name] for name in DICTIONARY_CODECS]
-            for first, entries in table_blocks(self.path, session.files.table, session.header().length):
-                dependent = np.flatnonzero(np.isin(entries["codec"], dictionary_tags))
-                if len(dependent):
-                    raise DictionaryError(
-                        f"{self.path}: record {first + int(dependent[0])} was compressed with the store's dictionary, "
-                        "and could not be read with another: train before the first such record, or in a new store",
-                        store=self.path,
-                    )
+            dependent = first_dependent(self.path, session.files.table, session.header().length)
+            if dependent is not None and snapshot.dictionary_is_damaged:
+                raise damaged_error(self.path)
+            if dependent is not None:
+                raise DictionaryError(
+                    f"{self.path}: record {dependent} was compressed with the store's dictionary, and could not be "
+                    "read with another: train before the first such record, or in a new store",
+                    store=self.path,
+                )
             trained = train_on(source, counts, target, item_size)
             if isinstance(trained, str):
                 raise DictionaryError(
@@ -516,6 +515,7 @@ class Zrecord(Reader):
             with files.errors_named(self.path, "write the dictionary"):
                 files.write_new(self.path / DICTIONARY, trained)
                 files.sync_directory(self.path)
+                session.note_dictionary(trained)
             self._renew(snapshot)
         return len(trained)
 
@@ -674,7 +674,9 @@ class Zrecord(Reader):
             raise fault_error(self.path, fault)
         return np.unique(resolved)
 
-    def _compressor(self, codec: Codec | None) -> tuple[Codec, int, CompressionDictionary | None]:
+    def _compressor(
+        self, session: Session, codec: Codec | None
+    ) -> tuple[Codec, int, CompressionDictionary | None]:
         """Return codec, level and dictionary to compress with."""
         name = self.codec if codec is None else check_codec(codec)
         level = DEFAULT_LEVELS[name] if self.level is None else self.level
@@ -687,6 +689,8 @@ class Zrecord(Reader):
                 store=self.path,
             )
         if content != self._dictionary:  # also where another handle has trained one since
+            if load(content) is None or not session.takes_dictionary(content):
+                raise damaged_error(self.path)
             self._dictionary = content
             self._dictionaries.clear()
         if level not in self._dictionaries:
