@@ -120,7 +120,7 @@ def renew_snapshot(
     gate : Gate or None
         None: the old one, which stays open.
     look_for_dictionary : bool
-        Whether `dict.zr` has changed since. Where it is gone, the old one stays.
+        Whether `dict.zr` has changed since. Where it is gone or damaged, the old one stays.
     """
     version, header = read_format(store, old.table)
     table = _long_enough(store, old.table, header.length, mapped)
@@ -128,8 +128,8 @@ def renew_snapshot(
     dictionary, is_damaged = old.dictionary, old.dictionary_is_damaged
     if look_for_dictionary:
         found = find(store, table, header.length)
-        if found.state is not None:
-            dictionary, is_damaged = found.loaded, found.state == "damaged"
+        dictionary = found.loaded or old.dictionary
+        is_damaged = dictionary is None and found.state == "damaged"
     return Snapshot(
         table,
         _open_chunks(store, _good_chunks(store, old, header.tail_chunk + 1), header.tail_chunk + 1, mapped),

@@ -512,11 +512,13 @@ class Zrecord(Reader):
                     f"bytes in all ({trained}): give more samples or another size, or use codec 'zstd'",
                     store=self.path,
                 )
-            with files.errors_named(self.path, "write the dictionary"):
-                files.write_new(self.path / DICTIONARY, trained)
-                files.sync_directory(self.path)
-                session.note_dictionary(trained)
-            self._renew(snapshot)
+            try:
+                with files.errors_named(self.path, "write the dictionary"):
+                    files.write_new(self.path / DICTIONARY, trained)
+                    files.sync_directory(self.path)
+                    session.note_dictionary(trained)
+            finally:
+                self._renew(snapshot)  # also where it has its name, and a sync behind that was refused
         return len(trained)
 
     def sync(self) -> None:
