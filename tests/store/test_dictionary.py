@@ -137,7 +137,10 @@ def test_a_dataset_has_it(tmp_path: Path) -> None:
         flip(tmp_path / codec, DICT, -20 % (tmp_path / codec / DICT).stat().st_size)
         report = loaderx.verify(tmp_path / codec)
         assert not report.ok and report.unreadable > 1000 and report.damaged == ()
-        with loaderx.RaggedDataset(tmp_path / codec) as dataset, pytest.raises(DictionaryError, match=DAMAGED):
+        with (
+            loaderx.RaggedDataset(tmp_path / codec) as dataset,
+            pytest.raises(DictionaryError, match=DAMAGED),
+        ):
             dataset[:]
         with pytest.raises(DictionaryError, match=DAMAGED):
             write_ragged(tmp_path / codec, rows[:5], codec=codec)  # type: ignore[arg-type]
@@ -206,7 +209,12 @@ def test_every_flipped_byte_is_noticed(path: Path) -> None:
     for offset in [*range(0, size, 37), size - 1]:
         flip(path, DICT, offset, 1 << offset % 8)
         report = loaderx.verify(path)
-        assert (report.ok, report.dictionary, report.unreadable, report.damaged) == (False, "damaged", 300, ())
+        assert (report.ok, report.dictionary, report.unreadable, report.damaged) == (
+            False,
+            "damaged",
+            300,
+            (),
+        )
         with Zrecord(path, mode="r") as z, pytest.raises(DictionaryError, match=DAMAGED):
             read(z)
         flip(path, DICT, offset, 1 << offset % 8)
@@ -227,7 +235,9 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_dictionary_that_is_not_what_it_was(damage: Callable[[Path], Any], path: Path, tmp_path: Path) -> None:
+def test_a_dictionary_that_is_not_what_it_was(
+    damage: Callable[[Path], Any], path: Path, tmp_path: Path
+) -> None:
     shutil.copy(path / DICT, tmp_path / "copy")
     tag = tag_of(path)
     damage(path)
@@ -369,6 +379,7 @@ def test_once_no_record_needs_it_another_may_be_trained(path: Path) -> None:
 
 def test_after_a_killed_session(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a power loss may have taken is judged by the sums, and the tag stays what it was."""
+
     def body(pause: Pause) -> None:
         z = Zrecord(path, "zstd_dict", level=3)
         fill(z, RECORDS[300:320])
@@ -454,5 +465,5 @@ def test_another_program_trains_in_place_of_a_lost_one(path: Path) -> None:
     (path / SUMS).unlink()
     with Zrecord(path, mode="r") as z:
         assert z.gather_packed([310])[0].tobytes() == OTHERS[0]
-        with pytest.raises(loaderx.CorruptRecordError, match="record 309 .*not a whole zstd frame"):
+        with pytest.raises(loaderx.CorruptRecordError, match=r"record 309 .*not a whole zstd frame"):
             z.gather_packed([309])
