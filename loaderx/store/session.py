@@ -24,6 +24,7 @@ from loaderx.store import files, locks
 from loaderx.store.descriptors import Descriptors
 from loaderx.store.dictionary import dictionary_tag, first_dependent, is_another, load, read_dictionary
 from loaderx.store.format import (
+    DICTIONARY,
     HEADER,
     LOCK,
     MARK,
@@ -56,11 +57,11 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 @dataclass(frozen=True, slots=True)
 class _Stock:
     """What there is before a session changes it: the header with a tail behind every record, whether the sums are the
-    store's as it is, whether there are any, and which of them are another record's."""
+    store's as it is, their mark where there are any, and which of them are another record's."""
 
     header: Header
     is_ours: bool
-    has_sums: bool
+    mark: SumsMark | None
     gone: npt.NDArray[np.int64]
 
 
@@ -229,10 +230,12 @@ class Session:
         """
         if dictionary_tag(content) == self._dictionary:
             return True
-        header = self.header()
+        _, header = read_format(self._store, self.files.table)
         if self._dictionary and first_dependent(self._store, self.files.table, header.length) is not None:
             return False
-        self.note_dictionary(content)
+        with files.errors_named(self._store, "take its dictionary", "the store is as it was before"):
+            self._sync_dictionary()
+            self.note_dictionary(content)
         return True
 
     def note_dictionary(self, content: bytes) -> None:
@@ -333,11 +336,11 @@ class Session:
         mark = None if sums is None else unpack_mark(sums.read(0, sums_bytes(0)))
         self._dictionary = self._tag_for(header, mark)
         if mark is not None and mark.header == self._in_file(header):
-            return _Stock(header, True, True, np.empty(0, np.int64))
+            return _Stock(header, True, mark, np.empty(0, np.int64))
         # A mark that is damaged, or another release's: these sums say nothing.
         usable = None if mark is None else sums
         gone, end = strangers(self._store, self.files.table, usable, header.length)
-        return _Stock(Header(*max(header.tail, end), header.length), False, mark is not None, gone)
+        return _Stock(Header(*max(header.tail, end), header.length), False, mark, gone)
 
     def _tag_for(self, header: Header, mark: SumsMark | None) -> int:
         """Return the tag of the dictionary that records need, or will: the one that is known, else of what is there."""
@@ -345,14 +348,23 @@ class Session:
         content = read_dictionary(self._store)
         if content is None or known == dictionary_tag(content) or load(content) is None:
             return known
-        return (
-            known
-            if is_another(self._store, self.files.table, header.length, content, mark)
-            else dictionary_tag(content)
-        )
+        if is_another(self._store, self.files.table, header.length, content, mark):
+            return known
+        self._sync_dictionary()
+        return dictionary_tag(content)
+
+    def _sync_dictionary(self) -> None:
+        """Have the dictionary reach the disk, which another program may have written."""
+        if not self._staged:
+            with files.opened(os.open(self._store / DICTIONARY, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+                files.sync(descriptor)
+            files.sync_directory(self._store)
 
     def _adopt(self, header: Header, stock: _Stock, *, create: bool) -> None:
         """Let go of the sums of records that another program has written, and have a tail behind every record.
+
+        The mark gets the dictionary's tag with it: its length must not come to reach over records that another
+        program has compressed with another dictionary while it names the old one.
 
         Parameters
         ----------
@@ -363,9 +375,13 @@ class Session:
             Make `sums.zr` where there is none.
         """
         if stock.is_ours:
+            if self.files.sums is not None and stock.mark != SumsMark(
+                self._in_file(header), self._dictionary
+            ):
+                files.write_at(self.files.sums, pack_mark(self._in_file(header), self._dictionary), 0)
             return
         now, then = self._in_file(header), self._in_file(stock.header)
-        if not stock.has_sums and os.path.lexists(self._store / SUMS):
+        if stock.mark is None and os.path.lexists(self._store / SUMS):
             self.files.drop_sums()
             files.unlink(self._store / SUMS)
         if self.files.sums is not None:

@@ -132,7 +132,7 @@ def test_whenever_it_is_trained(order: str, store_path: Path) -> None:
 def test_a_dataset_has_it(tmp_path: Path) -> None:
     for codec in ("zstd_dict", "zstd_shuffle_dict"):
         rows = [np.frombuffer(record[: len(record) // 2 * 2], "<u2") for record in RECORDS]
-        write_ragged(tmp_path / codec, rows, codec=codec, level=3)  # type: ignore[arg-type]
+        write_ragged(tmp_path / codec, rows, codec=codec, level=3)
         assert tag_of(tmp_path / codec) == checksum32((tmp_path / codec / DICT).read_bytes())
         flip(tmp_path / codec, DICT, -20 % (tmp_path / codec / DICT).stat().st_size)
         report = loaderx.verify(tmp_path / codec)
@@ -143,7 +143,7 @@ def test_a_dataset_has_it(tmp_path: Path) -> None:
         ):
             dataset[:]
         with pytest.raises(DictionaryError, match=DAMAGED):
-            write_ragged(tmp_path / codec, rows[:5], codec=codec)  # type: ignore[arg-type]
+            write_ragged(tmp_path / codec, rows[:5], codec=codec)
         flip(tmp_path / codec, DICT, -20 % (tmp_path / codec / DICT).stat().st_size)
         assert loaderx.verify(tmp_path / codec).ok, "it is not removed, nor is it trained anew"
 
@@ -450,6 +450,32 @@ def test_another_program_trains_where_there_is_none(store_path: Path) -> None:
         fill(z, OTHERS[1:3])
     check_sums(store_path, unchecked=[10])
     check_whole(store_path, PLAIN + OTHERS[:3])
+
+
+@pytest.mark.parametrize("change", ["delete", "compact", "pack"])
+def test_another_program_trains_and_we_change_without_appending(change: str, store_path: Path) -> None:
+    """The mark comes to be the store's again, and its tag the new dictionary's."""
+    with Zrecord(store_path) as z:
+        fill(z, PLAIN)
+        train_on(z)
+    dictionary = train(OTHERS, 2000)
+    (store_path / DICT).write_bytes(dictionary)
+    for record in OTHERS[:3]:
+        other_appends(store_path, framed(record, dictionary), len(record))
+    with Zrecord(store_path) as z:
+        {"delete": lambda: z.delete([4]), "compact": z.compact, "pack": z.pack}[change]()
+    records = PLAIN + OTHERS[:3]
+    check_whole(store_path, swap_delete(records, [4]) if change == "delete" else records)
+    flip(store_path, DICT, 900)
+    assert loaderx.verify(store_path).dictionary == "damaged"
+
+
+def test_a_change_without_an_append_gives_an_older_store_its_tag(path: Path) -> None:
+    forget_tag(path)
+    with Zrecord(path) as z:
+        z.delete([3])
+    check_sums(path)
+    check_whole(path, swap_delete(PLAIN + RECORDS[:300], [3]))
 
 
 def test_another_program_trains_in_place_of_a_lost_one(path: Path) -> None:
