@@ -280,8 +280,8 @@ def test_a_dictionary_that_is_not_what_it_was(
 def test_a_handle_keeps_the_dictionary_that_it_has_read(path: Path) -> None:
     """What becomes of the file after that is no reason to stop."""
     with Zrecord(path, mode="r") as reader:
-        for damage in (lambda: flip(path, DICT, 900), (path / DICT).unlink):
-            damage()
+        for damage in (DAMAGES["flipped"], DAMAGES["removed"]):
+            damage(path)
             reader.refresh()
             assert reader.has_dict() and read(reader) == PLAIN + RECORDS[:300]
 
