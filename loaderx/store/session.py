@@ -241,7 +241,7 @@ class Session:
     def note_dictionary(self, content: bytes) -> None:
         """Have the sums' mark name a dictionary, which has reached the disk; so has the mark when this returns.
 
-        Before any record is compressed with it: a mark that named another would have it taken for damaged.
+        Before any record is compressed with it: a recovery gives the mark another length, and keeps the tag that it has.
         """
         self._dictionary = dictionary_tag(content)
         if not self.files.has_sums():
