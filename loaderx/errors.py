@@ -13,7 +13,7 @@
     │   ├── StoreFullError                       -5         no room for another record
     │   ├── DestinationError (ValueError)        -6         a buffer too small, strided, read-only or overlapping
     │   ├── CorruptRecordError                   -7         stored bytes that contradict themselves
-    │   ├── DictionaryError (ValueError)         -9 or -7   training failed, or the dictionary is missing
+    │   ├── DictionaryError (ValueError)         -9 or -7   training failed, or the dictionary is missing, or damaged
     │   ├── NotAStoreError (FileNotFoundError)   -8         no store at this path
     │   └── FormatVersionError                   -8         a store of a version this release cannot read
     ├── SchemaError (ValueError)                            schema.json, or an array that does not fit it
@@ -272,7 +272,7 @@ class CorruptRecordError(ZrecordError):
 
 
 class DictionaryError(ZrecordError, ValueError):
-    """Training a dictionary failed (code -9), or the one a record needs is missing (code -7)."""
+    """Training a dictionary failed (code -9), or the one that records need is missing or damaged (code -7)."""
 
     code = -9
 

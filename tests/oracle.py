@@ -128,7 +128,7 @@ class MissingDictionaryFault(OracleFault):
 
 
 class DictionaryFault(OracleFault):
-    """dict.zr is there, and damaged."""
+    """A record needs dict.zr, and it is damaged so that zstd takes it for none."""
 
     code = -7
 
@@ -278,6 +278,7 @@ class OracleStore:
         for chunk_id in range(self.tail_chunk + 1):
             if not (self.path / f"{chunk_id}.zr").is_file():
                 raise TableFault(f"chunk {chunk_id} of {self.tail_chunk + 1} is missing")
+        self.dictionary_damage = ""
         self.dictionary = self._read_dictionary()
 
     def __len__(self) -> int:
@@ -295,7 +296,8 @@ class OracleStore:
         try:
             zstandard.ZstdDecompressor(dict_data=dictionary).decompress(_EMPTY_FRAME)
         except zstandard.ZstdError as error:
-            raise DictionaryFault(f"{dict_path} is damaged: {error}") from None
+            self.dictionary_damage = str(error)
+            return None
         return dictionary
 
     def stored(self, index: int) -> bytes:
@@ -331,6 +333,8 @@ class OracleStore:
         codec, logic = int(entry["codec"]), int(entry["logic_length"])
         if codec == RAW:
             return stored
+        if codec in WITH_DICTIONARY and self.dictionary_damage:
+            raise DictionaryFault(f"record {index}: dict.zr is damaged: {self.dictionary_damage}")
         if codec in WITH_DICTIONARY and self.dictionary is None:
             raise MissingDictionaryFault(f"record {index}: no dict.zr in {self.path}")
         content = _decompress(stored, logic, self.dictionary if codec in WITH_DICTIONARY else None)

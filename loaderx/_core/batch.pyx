@@ -40,6 +40,7 @@ cdef void bind_store(Batch* batch, Snapshot snapshot) noexcept:
     batch.max_record_bytes = snapshot.max_record_bytes
     batch.max_codec = snapshot.max_codec
     batch.dictionary = snapshot.dictionary.dictionary if snapshot.dictionary is not None else NULL
+    batch.dictionary_is_damaged = snapshot.dictionary_is_damaged
 
 
 cdef int bind(Batch* batch, Snapshot snapshot, Py_buffer* idxs) except -1:

@@ -21,8 +21,8 @@ class Fault(enum.IntEnum):
     RECORD_SIZE = 7  # the record is not as long as the caller requires
     DESTINATION = 8  # the record does not fit the destination
     FRAME_SIZE = 9  # the zstd frame says another length than the entry
-    FRAME = 10  # the zstd frame is damaged
-    DICTIONARY = 11  # the record needs a dictionary the store does not have
+    FRAME = 10  # the zstd frame is damaged, or (detail 1) it or the dictionary
+    DICTIONARY = 11  # the record needs a dictionary the store does not have (detail 0), or not as it was (1)
     IO = 12  # the system refused to read
     MEMORY = 13  # memory ran out
     GATE_CLOSED = 14  # the store is being changed: take a new snapshot

@@ -85,6 +85,7 @@ cdef struct Batch:
     int64_t max_record_bytes
     int max_codec
     const ZSTD_DDict* dictionary
+    bint dictionary_is_damaged
     const int64_t* idxs
     bint idxs_unsigned
     int64_t n
@@ -220,6 +221,7 @@ cdef inline int decompress(const Batch* batch, Worker* worker, int64_t i, const 
     """Decompress one frame to its exact length: the record, or the shuffled one."""
     cdef const RecordLoc* entry = &worker.entry
     cdef unsigned long long promised = ZSTD_getFrameContentSize(stored, entry.phys_length)
+    cdef bint with_dictionary = entry.codec == CODEC_ZSTD_DICT or entry.codec == CODEC_ZSTD_SHUFFLE_DICT
     cdef size_t got
     if promised == ZSTD_CONTENTSIZE_ERROR:
         return stop(worker, i, FRAME, 0)
@@ -229,15 +231,15 @@ cdef inline int decompress(const Batch* batch, Worker* worker, int64_t i, const 
         worker.context = ZSTD_createDCtx()
         if worker.context == NULL:
             return stop(worker, i, MEMORY, 0)
-    if entry.codec == CODEC_ZSTD_DICT or entry.codec == CODEC_ZSTD_SHUFFLE_DICT:
+    if with_dictionary:
         if batch.dictionary == NULL:
-            return stop(worker, i, DICTIONARY, 0)
+            return stop(worker, i, DICTIONARY, batch.dictionary_is_damaged)
         got = ZSTD_decompress_usingDDict(worker.context, dst, entry.logic_length, stored, entry.phys_length,
                                          batch.dictionary)
     else:
         got = ZSTD_decompressDCtx(worker.context, dst, entry.logic_length, stored, entry.phys_length)
     if ZSTD_isError(got) or got != entry.logic_length:
-        return stop(worker, i, FRAME, 0)
+        return stop(worker, i, FRAME, with_dictionary)
     return 0
 
 

@@ -74,6 +74,8 @@ cdef class Snapshot:
         `sums.zr`: whatever is read is compared with what it says of it. None: nothing is.
     max_codec : int
         The highest codec the store's version allows, 2 to 4; an entry above it is damaged.
+    dictionary_is_damaged : bool
+        There is one, and `dictionary` is None because it is not the one that the records need.
 
     Raises
     ------
@@ -83,7 +85,7 @@ cdef class Snapshot:
 
     def __cinit__(self, FileMap table not None, tuple chunks not None, int64_t length,
                   DecompressionDictionary dictionary, Gate gate not None, int64_t max_record_bytes,
-                  FileMap sums=None, int max_codec=CODEC_ZSTD_DICT):
+                  FileMap sums=None, int max_codec=CODEC_ZSTD_DICT, bint dictionary_is_damaged=False):
         cdef FileMap chunk
         cdef Py_ssize_t i
         if max_codec < CODEC_ZSTD_DICT or max_codec > CODEC_ZSTD_SHUFFLE_DICT:
@@ -96,6 +98,7 @@ cdef class Snapshot:
         self.gate = gate
         self.max_record_bytes = max_record_bytes
         self.max_codec = max_codec
+        self.dictionary_is_damaged = dictionary_is_damaged
         self.sums = sums
         self.sums_slot = &sums.slot if sums is not None else NULL
         self.n_chunks = <uint32_t>len(chunks)

@@ -33,7 +33,7 @@ def check_fits(path: str | os.PathLike[str], *, timeout_s: float = 10.0) -> tupl
     ------
     SchemaError, MissingDependencyError
         There is a schema.json that is wrong, or that cannot be read here.
-    NotAStoreError, FormatVersionError, StoreLockedError, StoreIOError, OptionError, CorruptRecordError, DictionaryError
+    NotAStoreError, FormatVersionError, StoreLockedError, StoreIOError, OptionError, CorruptRecordError
 
     Notes
     -----

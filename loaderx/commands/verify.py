@@ -10,7 +10,6 @@ from pathlib import Path
 
 from loaderx import (
     CorruptRecordError,
-    DictionaryError,
     LoaderxError,
     SchemaError,
     StoreWarning,
@@ -30,14 +29,14 @@ from loaderx.commands.program import (
 )
 from loaderx.commands.sizes import count
 from loaderx.commands.waiting import add_timeout, patiently
-from loaderx.store.format import SUMS, chunk_name
+from loaderx.store.format import DICTIONARY, SUMS, chunk_name
 from loaderx.store.options import check_threads
 from loaderx.store.verify import Damage, Report
 
 DESCRIPTION = """\
 Look at every record of a store, or of several: its table entry, that no other record shares its bytes, that it
-decompresses, and the checksum of its stored bytes; and of a dataset, that its schema.json is whole and every record has
-a length that fits it. Nothing is changed, and permission to read is enough.
+decompresses, and the checksum of its stored bytes; at the checksum of the dictionary; and of a dataset, that its
+schema.json is whole and every record has a length that fits it. Nothing is changed, and permission to read is enough.
 
 Records that have no checksum, because another program wrote them, are looked at in every other way and counted as
 unchecked; that is no fault of theirs. With --strict it is one.
@@ -95,7 +94,7 @@ def _run_one(path: Path, options: argparse.Namespace) -> int:
                     path, threads=options.threads, progress=progress, timeout_s=timeout_s
                 ),
             )
-    except (CorruptRecordError, DictionaryError) as error:
+    except CorruptRecordError as error:
         # So damaged that there are no records to be looked at one by one.
         complain(_PREFIX, str(error))
         if options.json:
@@ -150,6 +149,8 @@ def _lines(path: Path, report: Report) -> list[str]:
         ("unchecked", unchecked),
         ("damaged", f"{len(report.damaged):,}"),
     ]
+    if report.dictionary is not None:
+        rows.append(("dictionary", _what_of_dictionary(report)))
     if report.recovery is not None:
         cut = report.recovery.cut
         if cut:
@@ -170,6 +171,17 @@ def _why_unchecked(report: Report) -> str:
     if not (report.path / SUMS).exists():
         return f"no checksum: there is no {SUMS}"
     return f"no checksum: another program wrote them, or {SUMS} is damaged"
+
+
+def _what_of_dictionary(report: Report) -> str:
+    if report.dictionary == "good":
+        return "good"
+    if report.dictionary == "unchecked":
+        return "no checksum of it is known"
+    those = "no record needs it"
+    if report.unreadable:
+        those = f"{count(report.unreadable, 'record')} cannot be read without it, and must not be deleted for that"
+    return f"{report.dictionary}: restore {DICTIONARY} from a copy ({those})"
 
 
 def _place(damage: Damage) -> str:

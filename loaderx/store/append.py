@@ -70,8 +70,9 @@ class Appender:
     chunk_bytes : int
         Where a chunk ends: a record goes to the next one when it would end there or beyond.
     upgrade : bool
-        Let a store of version 3 that holds records become version 4 where the new ones need it. One that holds none,
-        which nobody has read yet, becomes it without being asked.
+        Let a store of version 3 that holds records become version 4 where the new ones need it: by their size or
+        number, or by a codec that shuffles, whatever becomes of them. One that holds none, which nobody has read yet,
+        becomes it without being asked.
     """
 
     def __init__(
@@ -207,6 +208,10 @@ class Appender:
                 option="codec",
                 value=codec,
             )
+        # By the codec that was asked for, not by how the records came to be stored: or the data of the first append
+        # would decide whether a later one needs leave.
+        if may_widen and n > 0 and CODECS[codec] > version.max_codec:
+            version = WIDE
         if may_widen and (record_bytes > version.max_record_bytes or self._length + n > version.max_records):
             version = WIDE
         if record_bytes > version.max_record_bytes:
@@ -319,10 +324,7 @@ class Appender:
         )
         entries["phys_length"] = phys
         entries["codec"] = codecs
-        shuffled = codecs > NARROW.max_codec
-        if shuffled.any():
-            entries["reserved"][shuffled] = item_size
-            self._version = WIDE
+        entries["reserved"][codecs > NARROW.max_codec] = item_size
         return scratch.data[:n_bytes]
 
     def _writer(self) -> ThreadPoolExecutor:

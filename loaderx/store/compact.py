@@ -22,7 +22,7 @@ from loaderx.store.format import chunk_name, chunk_number
 from loaderx.store.header import Header, write_tail
 from loaderx.store.rows import byte_blocks
 from loaderx.store.session import Session
-from loaderx.store.sums import moved_slots, pack_mark, read_slots
+from loaderx.store.sums import move_mark, moved_slots, read_slots
 from loaderx.store.table import read_table, stretches
 
 # The most that is moved at a time: it is in memory, and in the journal.
@@ -162,7 +162,7 @@ def _give_back(store: Path, session: Session, plan: Plan, header: Header) -> Non
     tail = Header(plan.tail_chunk, plan.tail_offset, header.length)
     if tail != header:
         if session.files.sums is not None:
-            files.write_at(session.files.sums, pack_mark(tail), 0)
+            move_mark(session.files.sums, tail)
         write_tail(session.files.meta, header, tail)
         session.files.sync_rows()
     for chunk, used in enumerate(plan.used_bytes):

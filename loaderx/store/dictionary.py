@@ -1,110 +1,148 @@
-"""A store's dictionary: trained and written, and made ready to compress with."""
+"""The store's dictionary, `dict.zr`: reading it, and holding it against what records were compressed with.
+
+The mark of `sums.zr` has its tag, a checksum of its bytes. Zstd notices next to nothing of a damaged dictionary: frames
+that refer to it come out as other bytes of the same length. So one that is not what the tag says is not used at all.
+
+The tag speaks for the records that were there when the mark was written. Where none of those needs a dictionary, it
+says nothing: any other one may have been trained since, by us or by another program.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from loaderx._core.compress import CompressionDictionary
-from loaderx.errors import DestinationError, DictionaryError
+from loaderx._core.checksum import checksum
+from loaderx._core.maps import FileMap
+from loaderx._core.snapshot import DecompressionDictionary
+from loaderx.errors import DictionaryError
 from loaderx.store import files
-from loaderx.store.buffers import Indices
-from loaderx.store.format import CODECS, DICTIONARY, DICTIONARY_CODECS
-from loaderx.store.session import Session
-from loaderx.store.snapshot import read_dictionary
+from loaderx.store.format import CODECS, DICTIONARY, DICTIONARY_CODECS, SUMS
+from loaderx.store.sums import SumsMark, sums_bytes, unpack_mark
 from loaderx.store.table import table_blocks
-from loaderx.store.training import train_on
+
+# Far beyond what helps (zstd's own default is 110 KiB), and still nothing to fear from a forged file.
+_MAX_BYTES = 256 << 20
+
+_TAGS = [CODECS[name] for name in DICTIONARY_CODECS]
 
 
-def check_samples(store: Path, samples: memoryview, sizes: Indices) -> None:
-    """Raise `DestinationError` where the samples are not as many bytes as their sizes say, or a size is negative."""
-    if len(sizes) and (sizes.min() < 0 or int(sizes.sum()) > samples.nbytes):
-        raise DestinationError(
-            f"{store}: the sizes add up to {int(sizes.sum())} bytes, and there are {samples.nbytes} of samples",
-            store=store,
-            needed_bytes=int(sizes.sum()),
-            given_bytes=samples.nbytes,
-        )
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A store's dictionary as it was found.
+
+    Attributes
+    ----------
+    loaded : DecompressionDictionary or None
+        None: there is none to be used.
+    state : {"good", "unchecked", "damaged"} or None
+        "unchecked": there was no tag to hold it against, or none that speaks for a record. None: there is no `dict.zr`.
+    """
+
+    loaded: DecompressionDictionary | None
+    state: Literal["good", "unchecked", "damaged"] | None
 
 
-def train_dictionary(
-    store: Path, session: Session, samples: memoryview, sizes: Indices, target: int, item_size: int | None
-) -> int:
-    """Train a dictionary and make it the store's; its bytes.
+def read_dictionary(store: Path) -> bytes | None:
+    """Return the bytes of `dict.zr`, or None where there is none."""
+    with files.errors_named(store, f"read {DICTIONARY}"):
+        try:
+            return files.read_whole(store / DICTIONARY, _MAX_BYTES) or None
+        except FileNotFoundError:
+            return None
+
+
+def dictionary_stamp(store: Path) -> tuple[int, ...] | None:
+    """Return numbers that change when `dict.zr` does; None where there is none."""
+    try:
+        info = os.stat(store / DICTIONARY)
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size
+
+
+def dictionary_tag(content: bytes) -> int:
+    """Return the tag of a dictionary with these bytes; never 0, which stands for one that is not known."""
+    return checksum(content) or 1
+
+
+def load(content: bytes) -> DecompressionDictionary | None:
+    """Return a dictionary made ready for reading; None where libzstd takes the bytes for none."""
+    try:
+        return DecompressionDictionary(content)
+    except ValueError:
+        return None
+
+
+def first_dependent(store: Path, table: FileMap, length: int) -> int | None:
+    """Return the first of so many records that was compressed with a dictionary; None where none was."""
+    for first, entries in table_blocks(store, table, length):
+        dependent = np.flatnonzero(np.isin(entries["codec"], _TAGS))
+        if len(dependent):
+            return first + int(dependent[0])
+    return None
+
+
+def is_another(store: Path, table: FileMap, length: int, content: bytes, mark: SumsMark | None) -> bool:
+    """Return whether there are records that need a dictionary with other bytes than these, by the sums' mark.
+
+    Those behind the mark's length another program may have written, with another dictionary.
+    """
+    if mark is None or mark.dictionary in (0, dictionary_tag(content)):
+        return False
+    return first_dependent(store, table, min(length, mark.header.length)) is not None
+
+
+def find(store: Path, table: FileMap, length: int) -> Found:
+    """Read a store's dictionary, and hold it against the tag that the sums have of it.
 
     Parameters
     ----------
     store : pathlib.Path
-        Named in errors.
-    session : Session
-    samples : memoryview of bytes
-        One behind the other, as `check_samples` wants them.
-    sizes : ndarray of int, shape (n,)
-    target : int
-        The most bytes the dictionary may have.
-    item_size : int or None
-        Where given, the samples are shuffled first.
+    table : FileMap
+    length : int
+        Number of records that the table is read for.
 
     Raises
     ------
-    DictionaryError
-        There are too few samples, or records already depend on another dictionary.
     StoreIOError
     """
-    dictionary_tags = [CODECS[name] for name in DICTIONARY_CODECS]
-    for first, entries in table_blocks(store, session.files.table, session.header().length):
-        dependent = np.flatnonzero(np.isin(entries["codec"], dictionary_tags))
-        if len(dependent):
-            raise DictionaryError(
-                f"{store}: record {first + int(dependent[0])} was compressed with the store's dictionary, "
-                "and could not be read with another: train before the first such record, or in a new store",
-                store=store,
-            )
-    trained = train_on(samples, sizes, target, item_size)
-    if isinstance(trained, str):
-        raise DictionaryError(
-            f"{store}: no dictionary could be trained on {len(sizes)} samples of {int(sizes.sum())} "
-            f"bytes in all ({trained}): give more samples or another size, or use codec 'zstd'",
-            store=store,
-        )
-    with files.errors_named(store, "write the dictionary"):
-        files.write_new(store / DICTIONARY, trained)
-        files.sync_directory(store)
-    return len(trained)
+    while True:
+        stamp = dictionary_stamp(store)
+        content = read_dictionary(store)
+        if content is None:
+            return Found(None, None)
+        mark = None
+        with contextlib.suppress(OSError):  # whoever asks for sums is told; others can read without them
+            mark = unpack_mark(files.read_beginning(store / SUMS, sums_bytes(0)) or b"")
+        loaded = load(content)
+        if loaded is not None and mark is not None and mark.dictionary == dictionary_tag(content):
+            return Found(loaded, "good")
+        if loaded is not None and not is_another(store, table, length, content, mark):
+            return Found(loaded, "unchecked")
+        # Unless a writer has trained one between the two looks.
+        if stamp == dictionary_stamp(store):
+            return Found(None, "damaged")
 
 
-class ReadyDictionaries:
-    """A store's dictionary made ready to compress with, once for each level.
+def damaged_error(store: Path, what: str = "") -> DictionaryError:
+    """Return the error for a dictionary that is not the one that records were compressed with.
 
     Parameters
     ----------
     store : pathlib.Path
+    what : str
+        What the message begins with, where it is not the store: the record that cannot be read.
     """
-
-    def __init__(self, store: Path) -> None:
-        self._store = store
-        self._content = b""
-        self._ready: dict[int, CompressionDictionary] = {}
-
-    def at_level(self, level: int, codec: str) -> CompressionDictionary:
-        """Return the dictionary that the store has now, for a level.
-
-        Raises
-        ------
-        DictionaryError
-            It has none; names the codec that needs one.
-        StoreIOError
-        """
-        content = read_dictionary(self._store)
-        if content is None:
-            raise DictionaryError(
-                f"{self._store}: codec {codec!r} needs a dictionary, and the store has none: call train_dict first",
-                store=self._store,
-            )
-        if content != self._content:  # also where another handle has trained one since
-            self._content = content
-            self._ready.clear()
-        if level not in self._ready:
-            self._ready[level] = CompressionDictionary(content, level)
-        return self._ready[level]
+    error = DictionaryError(
+        f"{what or store}: {DICTIONARY} is damaged: its bytes are not those that the records were compressed with: "
+        "restore it from a copy",
+        store=store,
+    )
+    error.code = -7  # as for one that is missing; -9 is for training that failed
+    return error

@@ -18,6 +18,7 @@ from loaderx.errors import (
     StoreMemoryError,
     ZrecordError,
 )
+from loaderx.store.dictionary import damaged_error
 from loaderx.store.format import CODEC_NAMES, chunk_name
 
 
@@ -136,6 +137,8 @@ def _frame(found: _Found) -> ZrecordError:
 
 
 def _dictionary(found: _Found) -> ZrecordError:
+    if found.detail:
+        return damaged_error(found.store, f"{found.where} was compressed with a dictionary")
     error = DictionaryError(
         f"{found.where} was compressed with a dictionary, and the store has no dict.zr: copy it from "
         "the original store",

@@ -25,7 +25,7 @@ from loaderx.store import files
 from loaderx.store.descriptors import Descriptors
 from loaderx.store.format import JOURNAL, RECORD, SUM
 from loaderx.store.header import Header, write_length, write_tail
-from loaderx.store.sums import pack_mark, write_slots
+from loaderx.store.sums import move_mark, write_slots
 from loaderx.store.table import read_entries, same_entries, stretches, write_entries
 
 ROW = np.dtype([("index", "<i8"), ("old", RECORD), ("new", RECORD), ("old_sum", SUM), ("new_sum", SUM)])
@@ -246,7 +246,7 @@ def _write_rows(descriptors: Descriptors, rows: npt.NDArray[np.void], entry: str
 
 def _write_header(descriptors: Descriptors, now: Header, then: Header) -> None:
     if descriptors.sums is not None:
-        files.write_at(descriptors.sums, pack_mark(then), 0)
+        move_mark(descriptors.sums, then)
     write_tail(descriptors.meta, now, then)
     write_length(descriptors.meta, then.length)
     descriptors.sync_rows()

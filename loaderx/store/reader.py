@@ -20,6 +20,7 @@ from loaderx._core.snapshot import Gate, Snapshot
 from loaderx._core.threads import available_cpus
 from loaderx.errors import ClosedError, DestinationError, OptionError, StoreLockedError, ZrecordError
 from loaderx.store.buffers import as_destination, as_indices, empty_batch
+from loaderx.store.dictionary import dictionary_stamp
 from loaderx.store.faults import fault_error
 from loaderx.store.format import CHUNK_BYTES, CODEC_NAMES, DICTIONARY, META
 from loaderx.store.header import read_format, read_header
@@ -34,7 +35,7 @@ from loaderx.store.options import (
     check_threads,
 )
 from loaderx.store.recovery import Recovery, is_needed
-from loaderx.store.snapshot import dictionary_stamp, open_store, read_dictionary, renew_snapshot
+from loaderx.store.snapshot import open_store, renew_snapshot
 from loaderx.store.table import table_blocks
 
 _handles: weakref.WeakSet[Reader] = weakref.WeakSet()
@@ -162,8 +163,7 @@ class Reader:
             self._open()
             return
         stamp = dictionary_stamp(self.path)
-        dictionary = None if stamp == self._dictionary_stamp else read_dictionary(self.path)
-        self._dictionary_stamp = stamp
+        is_new, self._dictionary_stamp = stamp != self._dictionary_stamp, stamp
         try:
             fresh = renew_snapshot(
                 self.path,
@@ -171,7 +171,7 @@ class Reader:
                 mapped=self.io == "mmap",
                 verify=self.verify,
                 gate=gate,
-                dictionary=dictionary,
+                look_for_dictionary=is_new,
             )
         except ZrecordError:
             if snapshot.table.is_at(self.path / META):
@@ -466,7 +466,7 @@ class Reader:
             raise fault_error(self.path, fault)
 
     def has_dict(self) -> bool:
-        """Return whether the store has a dictionary."""
+        """Return whether the store has a dictionary, and one that is not damaged."""
         return self._current().dictionary is not None
 
     def stats(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from loaderx.store.header import Header, read_format, read_header, write_length,
 from loaderx.store.journal import Journal
 from loaderx.store.rows import byte_blocks
 from loaderx.store.session import Session, is_writer_here
-from loaderx.store.sums import moved_slots, new_slots, open_sums, pack_mark, read_slots, sums_bytes
+from loaderx.store.sums import move_mark, moved_slots, new_slots, open_sums, read_slots, sums_bytes
 from loaderx.store.table import places, read_entries, read_table, stretches
 
 # Stored bytes read at a time to be compared with their sums.
@@ -158,7 +158,7 @@ def recover(store: Path, session: Session) -> Recovery | None:
             if cut:
                 write_length(opened.meta, kept.length)
                 if opened.sums is not None:
-                    files.write_at(opened.sums, pack_mark(kept), 0)
+                    move_mark(opened.sums, kept)
                 write_tail(opened.meta, header, kept)
             opened.sync_chunks_from(left.base.tail_chunk, kept.tail_chunk)
             opened.sync_rows()

@@ -22,7 +22,9 @@ from loaderx._core.maps import FileMap
 from loaderx.errors import CorruptRecordError, StoreIOError
 from loaderx.store import files, locks
 from loaderx.store.descriptors import Descriptors
+from loaderx.store.dictionary import dictionary_tag, first_dependent, is_another, load, read_dictionary
 from loaderx.store.format import (
+    DICTIONARY,
     HEADER,
     LOCK,
     MARK,
@@ -39,7 +41,7 @@ from loaderx.store.format import (
 )
 from loaderx.store.header import Header, read_format, write_length, write_tail, write_version
 from loaderx.store.mark import read_mark, write_mark
-from loaderx.store.sums import pack_mark, strangers, sums_bytes, unpack_mark, write_slots
+from loaderx.store.sums import SumsMark, pack_mark, strangers, sums_bytes, unpack_mark, write_slots
 from loaderx.store.table import table_blocks
 
 # Bytes that a session leaves between its last record and the header's tail.
@@ -55,11 +57,11 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 @dataclass(frozen=True, slots=True)
 class _Stock:
     """What there is before a session changes it: the header with a tail behind every record, whether the sums are the
-    store's as it is, whether there are any, and which of them are another record's."""
+    store's as it is, their mark where there are any, and which of them are another record's."""
 
     header: Header
     is_ours: bool
-    has_sums: bool
+    mark: SumsMark | None
     gone: npt.NDArray[np.int64]
 
 
@@ -99,6 +101,8 @@ class Session:
         self._header: Header | None = None
         self._header_bytes = b""
         self._version = NARROW
+        # Of the dictionary, for the sums' mark.
+        self._dictionary = 0
         if not staged:
             self._lock = locks.hold_for_writing(store, timeout_s, lambda: is_writer_here(store))
             _sessions.add(self)
@@ -197,7 +201,7 @@ class Session:
         """Make what was appended visible: the sums' mark, the version, the tail, and last the length."""
         assert self.files.sums is not None and self._header is not None, "the session has begun"
         now, then = self._in_file(self._header), self._in_file(header)
-        files.write_at(self.files.sums, pack_mark(then), 0)
+        files.write_at(self.files.sums, pack_mark(then, self._dictionary), 0)
         if version != self._version:
             write_version(self.files.meta, version)
             self._version = version
@@ -221,7 +225,38 @@ class Session:
         """Have the sums be what they were, after `take_back`. Where this is refused, nothing is lost but time."""
         if self.files.sums is not None and self._header is not None:
             files.set_size(self.files.sums, sums_bytes(self._header.length))
-            files.write_at(self.files.sums, pack_mark(self._in_file(self._header)), 0)
+            files.write_at(self.files.sums, pack_mark(self._in_file(self._header), self._dictionary), 0)
+
+    def takes_dictionary(self, content: bytes) -> bool:
+        """Return whether records may be compressed with this dictionary: no others need one with other bytes.
+
+        Notes
+        -----
+        Where it is not the one that is known, it is from then on, on disk too.
+        """
+        if dictionary_tag(content) == self._dictionary:
+            return True
+        _, header = read_format(self._store, self.files.table)
+        if self._dictionary and first_dependent(self._store, self.files.table, header.length) is not None:
+            return False
+        with files.errors_named(self._store, "take its dictionary", "the store is as it was before"):
+            self._sync_dictionary()
+            self.note_dictionary(content)
+        return True
+
+    def note_dictionary(self, content: bytes) -> None:
+        """Have the sums' mark name a dictionary, which has reached the disk; so has the mark when this returns.
+
+        Before any record is compressed with it: a recovery gives the mark another length, and keeps the tag it has.
+        """
+        self._dictionary = dictionary_tag(content)
+        if not self.files.has_sums():
+            return  # the next append makes them
+        assert self.files.sums is not None, "they are there"
+        mark = unpack_mark(os.pread(self.files.sums, sums_bytes(0), 0))
+        if mark is not None:
+            files.write_at(self.files.sums, pack_mark(mark.header, self._dictionary), 0)
+            files.sync(self.files.sums)
 
     def settle(self) -> Header:
         """Have everything reach the disk, end the mark, and return the header. For changes that keep a journal."""
@@ -291,7 +326,7 @@ class Session:
         self._header = header
         then = self._in_file(header)
         if self.files.sums is not None:
-            files.write_at(self.files.sums, pack_mark(then), 0)
+            files.write_at(self.files.sums, pack_mark(then, self._dictionary), 0)
         write_tail(self.files.meta, now, then)
 
     def drop_mark(self) -> None:
@@ -305,15 +340,37 @@ class Session:
         """Find out whether another program has changed the store since the sums were written. Changes no file."""
         sums = self.open_sums()
         mark = None if sums is None else unpack_mark(sums.read(0, sums_bytes(0)))
-        if mark == self._in_file(header):
-            return _Stock(header, True, True, np.empty(0, np.int64))
+        self._dictionary = self._tag_for(header, mark)
+        if mark is not None and mark.header == self._in_file(header):
+            return _Stock(header, True, mark, np.empty(0, np.int64))
         # A mark that is damaged, or another release's: these sums say nothing.
         usable = None if mark is None else sums
         gone, end = strangers(self._store, self.files.table, usable, header.length)
-        return _Stock(Header(*max(header.tail, end), header.length), False, mark is not None, gone)
+        return _Stock(Header(*max(header.tail, end), header.length), False, mark, gone)
+
+    def _tag_for(self, header: Header, mark: SumsMark | None) -> int:
+        """Return the tag of the dictionary that records need, or will: the one that is known, else of what is there."""
+        known = 0 if mark is None else mark.dictionary
+        content = read_dictionary(self._store)
+        if content is None or known == dictionary_tag(content) or load(content) is None:
+            return known
+        if is_another(self._store, self.files.table, header.length, content, mark):
+            return known
+        self._sync_dictionary()
+        return dictionary_tag(content)
+
+    def _sync_dictionary(self) -> None:
+        """Have the dictionary reach the disk, which another program may have written."""
+        if not self._staged:
+            with files.opened(os.open(self._store / DICTIONARY, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+                files.sync(descriptor)
+            files.sync_directory(self._store)
 
     def _adopt(self, header: Header, stock: _Stock, *, create: bool) -> None:
         """Let go of the sums of records that another program has written, and have a tail behind every record.
+
+        The mark gets the dictionary's tag with it: its length must not come to reach over records that another
+        program has compressed with another dictionary while it names the old one.
 
         Parameters
         ----------
@@ -324,16 +381,20 @@ class Session:
             Make `sums.zr` where there is none.
         """
         if stock.is_ours:
+            if self.files.sums is not None and stock.mark != SumsMark(
+                self._in_file(header), self._dictionary
+            ):
+                files.write_at(self.files.sums, pack_mark(self._in_file(header), self._dictionary), 0)
             return
         now, then = self._in_file(header), self._in_file(stock.header)
-        if not stock.has_sums and os.path.lexists(self._store / SUMS):
+        if stock.mark is None and os.path.lexists(self._store / SUMS):
             self.files.drop_sums()
             files.unlink(self._store / SUMS)
         if self.files.sums is not None:
             write_slots(self.files.sums, stock.gone, np.zeros(len(stock.gone), SUM))
-            files.write_at(self.files.sums, pack_mark(then), 0)
+            files.write_at(self.files.sums, pack_mark(then, self._dictionary), 0)
         elif create:
-            files.write_new(self._store / SUMS, pack_mark(then), sums_bytes(header.length))
+            files.write_new(self._store / SUMS, pack_mark(then, self._dictionary), sums_bytes(header.length))
             files.sync_directory(self._store)
             self.files.sums = files.open_for_change(self._store / SUMS)
         write_tail(self.files.meta, now, then)

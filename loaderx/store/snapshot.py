@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 import numpy as np
 
 from loaderx._core.maps import FileMap
-from loaderx._core.snapshot import DecompressionDictionary, Gate, Snapshot
-from loaderx.errors import CorruptRecordError, DictionaryError, ZrecordError
+from loaderx._core.snapshot import Gate, Snapshot
+from loaderx.errors import CorruptRecordError, ZrecordError
 from loaderx.store import locks, recovery
-from loaderx.store.files import errors_named, read_whole
+from loaderx.store.dictionary import find
+from loaderx.store.files import errors_named
 from loaderx.store.format import (
     CHUNK_BYTES,
-    DICTIONARY,
     META,
     META_BYTES,
     SUM,
@@ -27,30 +26,9 @@ from loaderx.store.header import read_format, read_header
 from loaderx.store.recovery import Recovery, View
 from loaderx.store.sums import open_sums, read_slots, strangers, sums_bytes, unpack_mark
 
-# Far beyond what helps (zstd's own default is 110 KiB), and still nothing to fear from a forged file.
-_MAX_DICTIONARY_BYTES = 256 << 20
-
 # How often a writer that is between its two writes (the sums' mark and the header) is looked at again, a millisecond
 # later, before another program is taken to have changed the store.
 _MARK_LOOKS = 10
-
-
-def read_dictionary(store: Path) -> bytes | None:
-    """Return the bytes of `dict.zr`, or None where there is none."""
-    with errors_named(store, f"read {DICTIONARY}"):
-        try:
-            return read_whole(store / DICTIONARY, _MAX_DICTIONARY_BYTES) or None
-        except FileNotFoundError:
-            return None
-
-
-def dictionary_stamp(store: Path) -> tuple[int, ...] | None:
-    """Return numbers that change when `dict.zr` does; None where there is none."""
-    try:
-        info = os.stat(store / DICTIONARY)
-    except OSError:
-        return None
-    return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size
 
 
 def open_store(
@@ -76,7 +54,7 @@ def open_store(
 
     Raises
     ------
-    NotAStoreError, FormatVersionError, CorruptRecordError, DictionaryError, StoreIOError, StoreLockedError
+    NotAStoreError, FormatVersionError, CorruptRecordError, StoreIOError, StoreLockedError
     """
     while True:
         gate = Gate()
@@ -105,17 +83,18 @@ def _open_snapshot(
     version, header = read_format(store, table)
     table = _long_enough(store, table, header.length, mapped)
     view = recovery.look(store, table, header, mapped=mapped)
-    dictionary = read_dictionary(store)
+    dictionary = find(store, view.table, view.header.length)
     chunks = _open_chunks(store, (), view.header.tail_chunk + 1, mapped)
     snapshot = Snapshot(
         view.table,
         chunks if view.moved is None else (*chunks, view.moved),
         view.header.length,
-        _load_dictionary(store, dictionary) if dictionary else None,
+        dictionary.loaded,
         gate,
         version.max_record_bytes,
         _sums(store, view, table, mapped) if verify else None,
         version.max_codec,
+        dictionary.state == "damaged",
     )
     return snapshot, view.recovery
 
@@ -127,7 +106,7 @@ def renew_snapshot(
     mapped: bool,
     verify: bool,
     gate: Gate | None = None,
-    dictionary: bytes | None = None,
+    look_for_dictionary: bool = False,
 ) -> Snapshot:
     """Return a snapshot of the store as its header says it is now, keeping every map that is still good.
 
@@ -140,21 +119,27 @@ def renew_snapshot(
         As in `open_store`.
     gate : Gate or None
         None: the old one, which stays open.
-    dictionary : bytes or None
-        One that was trained since; None: the old one.
+    look_for_dictionary : bool
+        Whether `dict.zr` has changed since. Where it is gone or damaged, the old one stays.
     """
     version, header = read_format(store, old.table)
     table = _long_enough(store, old.table, header.length, mapped)
     view = View(header, table, None, np.empty(0, np.int64), np.empty(0, SUM), None)
+    dictionary, is_damaged = old.dictionary, old.dictionary_is_damaged
+    if look_for_dictionary:
+        found = find(store, table, header.length)
+        dictionary = found.loaded or old.dictionary
+        is_damaged = dictionary is None and found.state == "damaged"
     return Snapshot(
         table,
         _open_chunks(store, _good_chunks(store, old, header.tail_chunk + 1), header.tail_chunk + 1, mapped),
         header.length,
-        _load_dictionary(store, dictionary) if dictionary else old.dictionary,
+        dictionary,
         gate or old.gate,
         version.max_record_bytes,
         _sums(store, view, table, mapped) if verify else None,
         version.max_codec,
+        is_damaged,
     )
 
 
@@ -184,6 +169,7 @@ def longer(old: Snapshot, length: int) -> Snapshot:
         old.max_record_bytes,
         old.sums,
         old.max_codec,
+        old.dictionary_is_damaged,
     )
 
 
@@ -204,7 +190,7 @@ def _sums(store: Path, view: View, table: FileMap, mapped: bool) -> FileMap | No
     gone = np.empty(0, np.int64)
     for look in range(_MARK_LOOKS):
         mark = unpack_mark(sums.read(0, sums_bytes(0)))
-        if mark is not None and mark == read_header(store, table):
+        if mark is not None and mark.header == read_header(store, table):
             break
         if look + 1 < _MARK_LOOKS:
             time.sleep(0.001)
@@ -231,18 +217,6 @@ def _good_chunks(store: Path, old: Snapshot, n_chunks: int) -> tuple[FileMap, ..
                 break
             good.append(opened)
     return tuple(good)
-
-
-def _load_dictionary(store: Path, content: bytes) -> DecompressionDictionary:
-    try:
-        return DecompressionDictionary(content)
-    except ValueError as error:
-        damaged = DictionaryError(
-            f"{store}: {DICTIONARY} is damaged ({len(content)} bytes: {error}): restore it from a copy",
-            store=store,
-        )
-        damaged.code = -7  # as for one that is missing; -9 is for training that failed
-        raise damaged from None
 
 
 def _open_chunks(

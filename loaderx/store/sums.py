@@ -1,9 +1,9 @@
 """Checksums beside the format: `sums.zr`, a slot for each record.
 
 A slot holds a tag of the record's table entry and a checksum of its stored bytes. The file begins with a mark: the
-length and the tail that the store had when the sums were last brought up to date. Where the mark is the store's, a tag
-that differs is damage. Where it is not, another program has changed the store: a slot whose record it wrote is then let
-go, never held against it.
+length and the tail that the store had when the sums were last brought up to date, and a tag of its dictionary
+(`loaderx.store.dictionary`). Where the mark is the store's, a tag that differs is damage. Where it is not, another
+program has changed the store: a slot whose record it wrote is then let go, never held against it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ from loaderx.store.header import Header
 from loaderx.store.rows import read_rows, write_rows
 from loaderx.store.table import places, read_entries, table_blocks
 
-_MARK = struct.Struct("<4sHHIQQI")
+_MARK = struct.Struct("<4sHHIQIII")
 _MAGIC = b"ZSUM"
 _VERSION = 1
 
@@ -44,20 +45,43 @@ def sums_bytes(length: int) -> int:
     return SLOTS_AT + length * SUM.itemsize
 
 
-def pack_mark(header: Header) -> bytes:
-    """Return the first bytes of `sums.zr` of a store with this header."""
-    head = _MARK.pack(_MAGIC, _VERSION, 0, header.tail_chunk, header.length, header.tail_offset, 0)[:-4]
+@dataclass(frozen=True, slots=True)
+class SumsMark:
+    """What `sums.zr` begins with.
+
+    Attributes
+    ----------
+    header : Header
+        The store's, when the sums were last brought up to date.
+    dictionary : int
+        Tag of its dictionary (`loaderx.store.dictionary`); 0: it had none, or nobody knows.
+    """
+
+    header: Header
+    dictionary: int
+
+
+def pack_mark(header: Header, dictionary: int) -> bytes:
+    """Return the first bytes of `sums.zr` of a store with this header and a dictionary of this tag."""
+    fields = header.tail_chunk, header.length, header.tail_offset, dictionary
+    head = _MARK.pack(_MAGIC, _VERSION, 0, *fields, 0)[:-4]
     return head + struct.pack("<I", checksum(head))
 
 
-def unpack_mark(data: bytes) -> Header | None:
-    """Return the header that the sums belong to; None where these bytes are no mark of a known version."""
+def unpack_mark(data: bytes) -> SumsMark | None:
+    """Return what the sums belong to; None where these bytes are no mark of a known version."""
     if len(data) < _MARK.size:
         return None
-    magic, version, _, tail_chunk, length, tail_offset, check = _MARK.unpack_from(data)
+    magic, version, _, tail_chunk, length, tail_offset, dictionary, check = _MARK.unpack_from(data)
     if magic != _MAGIC or version != _VERSION or check != checksum(data[: _MARK.size - 4]):
         return None
-    return Header(tail_chunk, tail_offset, length)
+    return SumsMark(Header(tail_chunk, tail_offset, length), dictionary)
+
+
+def move_mark(descriptor: int, header: Header) -> None:
+    """Have the sums be those of a store with this header, and of the dictionary that the mark has named before."""
+    mark = unpack_mark(os.pread(descriptor, _MARK.size, 0))
+    files.write_at(descriptor, pack_mark(header, 0 if mark is None else mark.dictionary), 0)
 
 
 def new_slots(entries: npt.NDArray[np.void], checksums: npt.NDArray[np.uint32]) -> npt.NDArray[np.void]:

@@ -6,14 +6,16 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from loaderx._core.fault import Fault
 from loaderx._core.snapshot import Snapshot
 from loaderx._core.survey import inspect
 from loaderx._core.threads import available_cpus
+from loaderx.store.dictionary import find
 from loaderx.store.faults import fault_error
 from loaderx.store.options import check_callable, check_path, check_seconds, check_threads
 from loaderx.store.recovery import Recovery
@@ -24,6 +26,8 @@ from loaderx.store.table import places, read_table
 # Looked at between two reports of progress.
 _BLOCK_BYTES = 64 << 20
 _BLOCK_RECORDS = 1 << 18
+
+DictionaryState: TypeAlias = Literal["good", "unchecked", "missing", "damaged"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,16 @@ class Report:
         The ones without a checksum, which another program wrote. Their entries and frames were looked at all the same,
         and are good. (A damaged record whose bytes could not be read is neither checked nor unchecked.)
     damaged : tuple of Damage
-        In order of their indices.
+        In order of their indices. Not among them is a record whose only fault is the dictionary's.
     recovery : Recovery or None
         What a crash left, which was seen to in memory.
+    dictionary : {"good", "unchecked", "missing", "damaged"} or None
+        "good": it has the bytes that records were compressed with, by its checksum. "unchecked": no checksum of it is
+        known. "missing": there is no `dict.zr`, and records need it. "damaged": it has other bytes. None: there is
+        none, and none is needed.
+    unreadable : int
+        Records that cannot be read because the dictionary is missing or damaged, and are good as far as can be seen
+        without it: they are back when it is. `checked` and `unchecked` count them too.
     """
 
     path: Path
@@ -73,11 +84,13 @@ class Report:
     unchecked: int
     damaged: tuple[Damage, ...]
     recovery: Recovery | None
+    dictionary: DictionaryState = None
+    unreadable: int = 0
 
     @property
     def ok(self) -> bool:
-        """Whether no record is damaged."""
-        return not self.damaged
+        """Whether no record is damaged, and neither is the dictionary, nor missing."""
+        return not self.damaged and self.dictionary not in ("missing", "damaged")
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data for JSON."""
@@ -92,6 +105,8 @@ class Report:
             "checked": self.checked,
             "unchecked": self.unchecked,
             "damaged": [asdict(damage) for damage in self.damaged],
+            "dictionary": self.dictionary,
+            "unreadable": self.unreadable,
             "recovery": recovery,
         }
 
@@ -104,6 +119,8 @@ def verify(
     timeout_s: float = 10.0,
 ) -> Report:
     """Look at every record of a store: its entry, its frame, its checksum, and that it shares no bytes with another.
+
+    And at the dictionary: its checksum.
 
     Parameters
     ----------
@@ -122,9 +139,8 @@ def verify(
     Raises
     ------
     NotAStoreError, FormatVersionError, StoreLockedError, StoreIOError, OptionError
-    CorruptRecordError, DictionaryError
-        The header, a chunk file that it names or the dictionary is damaged or missing, so that there are no records to
-        be looked at.
+    CorruptRecordError
+        The header or a chunk file that it names is damaged or missing, so that there are no records to be looked at.
 
     Notes
     -----
@@ -147,11 +163,14 @@ def verify(
     entries = read_table(store, snapshot.table, snapshot.length)
     order = np.argsort(places(entries), kind="stable")
     damaged: dict[int, str] = {}
+    unreadable: set[int] = set()
     checked = unchecked = 0
     sizes = entries["phys_length"][order].astype(np.int64)
     done, total = 0, int(sizes.sum())
     for begin, end in byte_blocks(sizes, _BLOCK_BYTES, _BLOCK_RECORDS):
-        compared, not_compared = _inspect(store, snapshot, entries, order[begin:end], n_threads, damaged)
+        compared, not_compared = _inspect(
+            store, snapshot, entries, order[begin:end], n_threads, damaged, unreadable
+        )
         checked += compared
         unchecked += not_compared
         done += int(sizes[begin:end].sum())
@@ -162,7 +181,13 @@ def verify(
         Damage(index, int(entries["chunk_id"][index]), int(entries["offset"][index]), damaged[index])
         for index in sorted(damaged)
     )
-    return Report(store, snapshot.length, checked, unchecked, found, recovery)
+    unreadable.difference_update(damaged)
+    state: DictionaryState = find(store, snapshot.table, snapshot.length).state
+    if snapshot.dictionary_is_damaged or (unreadable and snapshot.dictionary is not None):
+        state = "damaged"
+    elif unreadable:
+        state = "missing"
+    return Report(store, snapshot.length, checked, unchecked, found, recovery, state, len(unreadable))
 
 
 def _inspect(
@@ -172,8 +197,9 @@ def _inspect(
     indices: npt.NDArray[np.int64],
     threads: int,
     damaged: dict[int, str],
+    unreadable: set[int],
 ) -> tuple[int, int]:
-    """Look at a block of records and note the damaged ones.
+    """Look at a block of records and note the damaged ones, and those whose fault is the dictionary's.
 
     Returns
     -------
@@ -189,6 +215,11 @@ def _inspect(
     assert stopped is None, "nobody closes this gate, and the arrays are apart"
     for at in np.flatnonzero(faults).tolist():
         index = int(indices[at])
+        # A frame that is what was written, and cannot be decompressed: then it is the dictionary that is not.
+        is_frame = faults[at] == Fault.FRAME and details[at] and checked[at]
+        if is_frame or faults[at] == Fault.DICTIONARY:
+            unreadable.add(index)
+            continue
         entry = entries[index]
         error = fault_error(
             store,
@@ -206,7 +237,8 @@ def _inspect(
             ),
         )
         damaged[index] = getattr(error, "problem", None) or error.message
-    return int(checked.sum()), int(np.count_nonzero((checked == 0) & (faults == 0)))
+    is_good = (faults == 0) | (faults == Fault.DICTIONARY)
+    return int(checked.sum()), int(np.count_nonzero((checked == 0) & is_good))
 
 
 def _find_overlaps(

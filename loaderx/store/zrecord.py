@@ -26,7 +26,6 @@ from loaderx.store.buffers import as_indices, as_source
 from loaderx.store.compact import compact
 from loaderx.store.create import create_store
 from loaderx.store.delete import delete, find_targets
-from loaderx.store.dictionary import ReadyDictionaries, check_samples, train_dictionary
 from loaderx.store.format import (
     DEFAULT_LEVELS,
     DICTIONARY_CODECS,
@@ -55,6 +54,7 @@ from loaderx.store.options import (
 )
 from loaderx.store.pack import SizeChange, pack_files, unpack_files
 from loaderx.store.reader import Reader, open_handles
+from loaderx.store.ready_dictionary import ReadyDictionaries, check_samples, train_dictionary
 from loaderx.store.recovery import Recovery
 from loaderx.store.session import Session
 from loaderx.store.snapshot import can_be_longer, longer
@@ -331,7 +331,7 @@ class Zrecord(Reader):
             is_known = session.is_ready()
             try:
                 with Appender(self.path, session, self._team, self._chunk_bytes, self.upgrade) as appender:
-                    append = Append(self.path, appender, self._compressor)
+                    append = Append(self.path, appender, lambda codec: self._compressor(session, codec))
                     try:
                         yield append
                     finally:
@@ -481,9 +481,12 @@ class Zrecord(Reader):
         check_samples(self.path, source, counts)
         with self._changing() as session:
             snapshot = self._current()
-            trained_bytes = train_dictionary(self.path, session, source, counts, target, item_size)
-            self._renew(snapshot)
-        return trained_bytes
+            try:
+                return train_dictionary(
+                    self.path, session, source, counts, target, item_size, snapshot.dictionary_is_damaged
+                )
+            finally:
+                self._renew(snapshot)  # also where it has its name, and a sync behind that was refused
 
     def sync(self) -> None:
         """Have everything that was committed reach the disk.
@@ -628,13 +631,15 @@ class Zrecord(Reader):
             session.forget()
         super()._after_fork_in_child()
 
-    def _compressor(self, codec: Codec | None) -> tuple[Codec, int, CompressionDictionary | None]:
+    def _compressor(
+        self, session: Session, codec: Codec | None
+    ) -> tuple[Codec, int, CompressionDictionary | None]:
         """Return codec, level and dictionary to compress with."""
         name = self.codec if codec is None else check_codec(codec)
         level = DEFAULT_LEVELS[name] if self.level is None else self.level
         if name not in DICTIONARY_CODECS:
             return name, level, None
-        return name, level, self._dictionaries.at_level(level, name)
+        return name, level, self._dictionaries.at_level(session, level, name)
 
 
 class StagedZrecord(Zrecord):

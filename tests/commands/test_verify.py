@@ -290,9 +290,31 @@ def test_a_damaged_dictionary(run: Run, tmp_path: Path) -> None:
     with Zrecord(tmp_path / "a.zr", "zstd_dict", level=3) as z:
         z.train_dict(b"".join(rows), [len(row) for row in rows], 2000)
         z.append(b"".join(rows[:1]) * 5, 5, len(rows[0]))
-    (tmp_path / "a.zr/dict.zr").unlink()
-    code, out, _ = run("verify", tmp_path / "a.zr")
-    assert code == 1 and out.count("dict.zr") == 5
+    path = tmp_path / "a.zr"
+    code, out, err = run("verify", path)
+    assert (code, err) == (0, "") and out.endswith("  damaged     0\n  dictionary  good\n")
+    content = (path / "dict.zr").read_bytes()
+    for state in ("missing", "damaged"):
+        if state == "missing":
+            (path / "dict.zr").unlink()
+        else:
+            (path / "dict.zr").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        code, out, err = run("verify", path, "--quiet")
+        assert (code, err) == (1, "") and "  damaged     0\n" in out
+        words = "5 records cannot be read without it, and must not be deleted for that"
+        assert out.endswith(f"\n  dictionary  {state}: restore dict.zr from a copy ({words})\n")
+        code, facts = report_of(run, path)
+        assert (code, facts["ok"], facts["damaged"]) == (1, False, [])
+        assert (facts["dictionary"], facts["unreadable"], facts["checked"]) == (state, 5, 5)
+    (path / "dict.zr").write_bytes(b"\x37\xa4\x30\xec" + bytes(99))
+    with Zrecord(path) as z:
+        z.delete(range(5))
+    code, out, _ = run("verify", path)
+    assert code == 1 and "  dictionary  damaged: restore dict.zr from a copy (no record needs it)\n" in out
+    (path / "sums.zr").unlink()
+    (path / "dict.zr").write_bytes(content)
+    code, out, _ = run("verify", path)
+    assert code == 0 and "  dictionary  no checksum of it is known\n" in out
 
 
 @pytest.mark.parametrize("kind", ["nothing", "file", "folder", "short", "version"])

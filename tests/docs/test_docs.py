@@ -286,10 +286,13 @@ def test_sums_and_mark_are_as_the_tables_of_the_page_say() -> None:
         assert (store / "mark.zr").read_bytes() == base
         assert header_of(store) == (0, 10 + 1, 4), "the room"
         sums = (store / "sums.zr").read_bytes()
-        assert head.unpack_from(sums) == (b"ZSUM", 1, 0, 0, 4, 10 + 1, checksum(sums[:28]))
+        assert head.unpack_from(sums) == (b"ZSUM", 1, 0, 0, 4, 10 + 1, 0, checksum(sums[:28]))
+        words = [b"user %d asked for page %d" % (i, i * 7 % 50) for i in range(1000)]
+        z.train_dict(b"".join(words), [len(word) for word in words], 1024)
     assert header_of(store) == (0, 10, 4)
     sums = (store / "sums.zr").read_bytes()
-    assert head.unpack_from(sums) == (b"ZSUM", 1, 0, 0, 4, 10, checksum(sums[:28]))
+    tag = checksum((store / "dict.zr").read_bytes())
+    assert head.unpack_from(sums) == (b"ZSUM", 1, 0, 0, 4, 10, tag, checksum(sums[:28]))
     assert head.size == 32 and len(sums) == 32 + 4 * slot.size
     oracle = OracleStore(store)
     for index, record in enumerate(oracle.records()):

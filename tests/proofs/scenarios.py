@@ -686,6 +686,16 @@ def training() -> list[Scenario]:
             reached(2)
         reached(2, durable=True)
 
+    def append_train_append(root: Path, reached: Report) -> None:
+        with opened(root, "zstd_dict") as store:
+            append(store, RECORDS[3:4], "raw")
+            reached(1)
+            store.train_dict(b"".join(SAMPLES), sizes, 1024)
+            reached(2)
+            append(store, WORDS[:3])
+            reached(3)
+        reached(3, durable=True)
+
     return [
         Scenario("train a dictionary", hold(RECORDS[:3]), train, plain),
         Scenario("train another dictionary", prepare_trained, train, (plain[1], plain[1])),
@@ -694,6 +704,12 @@ def training() -> list[Scenario]:
             hold(RECORDS[:3]),
             train_and_append,
             (*plain, State(RECORDS[:3] + WORDS[:3], True)),
+        ),
+        Scenario(
+            "train another dictionary, append with it",
+            prepare_trained,
+            append_train_append,
+            (plain[1], *(State(RECORDS[:4] + words, True) for words in ((), (), WORDS[:3]))),
         ),
     ]
 

@@ -11,8 +11,8 @@ import xxhash
 import loaderx
 from tests.oracle import OracleStore
 
-#: magic, version, pad, tail chunk, length, tail offset, check
-HEADER = struct.Struct("<4sHHIQQI")
+#: magic, version, pad, tail chunk, length, tail offset, dictionary, check
+HEADER = struct.Struct("<4sHHIQIII")
 
 #: tag, checksum
 SLOT = struct.Struct("<II")
@@ -26,9 +26,9 @@ def checksum32(data: bytes) -> int:
     return value & 0xFFFFFFFF
 
 
-def header_bytes(tail_chunk: int, tail_offset: int, length: int) -> bytes:
-    """Return the header of sums.zr for a store's mark."""
-    front = HEADER.pack(b"ZSUM", 1, 0, tail_chunk, length, tail_offset, 0)[:-4]
+def header_bytes(tail_chunk: int, tail_offset: int, length: int, dictionary: int = 0) -> bytes:
+    """Return the header of sums.zr for a store's mark, with the tag of its dictionary."""
+    front = HEADER.pack(b"ZSUM", 1, 0, tail_chunk, length, tail_offset, dictionary, 0)[:-4]
     return front + struct.pack("<I", checksum32(front))
 
 
@@ -44,7 +44,9 @@ def sums_bytes(path: Path, unchecked: Collection[int] = ()) -> bytes:
         bytes(8) if index in unchecked else slot_bytes(store.table[index].tobytes(), store.stored(index))
         for index in range(len(store))
     ]
-    return header_bytes(store.tail_chunk, store.tail_offset, store.length) + b"".join(slots)
+    content = (path / "dict.zr").read_bytes() if (path / "dict.zr").exists() else b""
+    dictionary = checksum32(content) or 1 if content else 0
+    return header_bytes(store.tail_chunk, store.tail_offset, store.length, dictionary) + b"".join(slots)
 
 
 def check_sums(path: Path, unchecked: Collection[int] = ()) -> None:

@@ -257,8 +257,10 @@ ROWS = [
         errors.SchemaError, None, ("so large",)),
     Row("indices that fit no type", with_store(lambda z: z.lengths([0, 2**63])), errors.RecordIndexError, -3,
         (str(2**63),)),
-    Row("damaged dictionary", lambda p: loaderx.Zrecord(forged(p, header(dictionary=b"\x37\xa4\x30\xec" + bytes(99)))),
-        errors.DictionaryError, -7, ("dict.zr is damaged",)),
+    Row("damaged dictionary", lambda p: read_all(forged(p, header(dictionary=b"\x37\xa4\x30\xec" + bytes(99)), codec=ZSTD_DICT)),
+        errors.DictionaryError, -7, ("record 0", "dict.zr is damaged")),
+    Row("damaged dictionary, append", lambda p: loaderx.Zrecord(forged(p, header(dictionary=b"\x37\xa4\x30\xec" + bytes(99)))).append(
+        RECORD, 1, 400, "zstd_dict"), errors.DictionaryError, -7, ("dict.zr is damaged",)),
     Row("pad: more than memory", lambda p: loaderx.pad([1], [0, 1], 1 << 61), errors.OptionError, None, ("memory",)),
     Row("schema: negative shape", schema(shape=[-1]), errors.SchemaError, None, ("[-1]",)),
     Row("schema: shape of fractions", schema(shape=[2.5]), errors.SchemaError, None, ("[2.5]",)),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import loaderx
-from loaderx import Zrecord
+from loaderx import Dataset, Zrecord, write_dataset
 from loaderx.store import files
 from loaderx.store.format import LENGTH_AT, VERSION_AT
 from tests.oracle import VERSION, WIDE, OracleStore
@@ -101,8 +101,20 @@ def test_a_store_that_holds_records_is_upgraded_only_when_asked(narrow: Path, wh
     assert contents(narrow) == [*HELD, b"goes on", b"small"]
 
 
-@pytest.mark.parametrize("name", ["incompressible", "items of a byte", "items too large", "no bytes", "none"])
-def test_only_a_record_that_is_stored_shuffled_widens(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("incompressible", WIDE),
+        ("no bytes", WIDE),
+        ("items of a byte", VERSION),
+        ("items too large", VERSION),
+        ("none", VERSION),
+    ],
+)
+def test_a_codec_that_shuffles_widens_whatever_its_records_come_to_be(
+    tmp_path: Path, name: str, version: int
+) -> None:
+    """Or the first records of a store would decide whether the next append needs leave."""
     noise = np.random.default_rng(5).bytes(4000)
     record, item_size = {
         "incompressible": (noise, 4),
@@ -116,7 +128,25 @@ def test_only_a_record_that_is_stored_shuffled_widens(tmp_path: Path, name: str)
         n = 0 if name == "none" else 2
         z.append(record * n, n, len(record), item_size=item_size)
         assert read(z) == [record] * n
-    assert OracleStore(path, newest=VERSION).faults() == []
+        assert version_of(path) == version
+        if version == WIDE or name == "none":
+            z.append(ITEMS, 1, len(ITEMS), item_size=4)
+            assert read(z) == [*[record] * n, ITEMS]
+    assert OracleStore(path, newest=version_of(path)).faults() == []
+
+
+@pytest.mark.parametrize("codec", ["zstd_shuffle", "zstd_shuffle_dict", "auto"])
+def test_a_dataset_takes_its_own_codec_again(tmp_path: Path, codec: Any) -> None:
+    """Noise first, of which nothing shrinks; then labels; then waves, which do."""
+    noise = np.random.default_rng(5).integers(0, 2**32, (600, 64), dtype=np.uint32)
+    waves = np.sin(np.arange(600 * 64).reshape(600, 64) / 50).astype(np.float32).view(np.uint32)
+    path = tmp_path / "a.zr"
+    write_dataset(path, noise, "zstd_shuffle" if codec == "auto" else codec)
+    write_dataset(path, noise, codec)
+    write_dataset(path, waves, codec)
+    with Dataset(path) as ds:
+        assert np.array_equal(ds[:], np.concatenate([noise, noise, waves]))
+    assert version_of(path) == WIDE
 
 
 def test_parts_of_one_append_widen_together(tmp_path: Path, narrow: Path) -> None:
