@@ -123,6 +123,7 @@ def test_threads_share_blocks() -> None:
         for _ in range(300):
             batch = fill(blocks, 5000, value)
             assert (batch == value).all()
+            del batch  # or the next one would be filled beside it
 
     threads = [threading.Thread(target=churn, args=(value,)) for value in range(4)]
     for thread in threads:
