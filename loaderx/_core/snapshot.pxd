@@ -26,6 +26,7 @@ cdef class Snapshot:
     cdef readonly int64_t max_record_bytes
     cdef readonly FileMap sums
     cdef readonly int max_codec
+    cdef readonly tuple tail
     cdef MapSlot* table_slot
     cdef MapSlot* sums_slot         # NULL: nothing is verified
     cdef MapSlot** chunk_slots

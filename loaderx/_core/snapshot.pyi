@@ -25,6 +25,7 @@ class Snapshot:
     max_record_bytes: int
     sums: FileMap | None
     max_codec: int
+    tail: tuple[int, int] | None
     def __new__(
         cls,
         table: FileMap,
@@ -35,4 +36,5 @@ class Snapshot:
         max_record_bytes: int,
         sums: FileMap | None = None,
         max_codec: int = 2,
+        tail: tuple[int, int] | None = None,
     ) -> Snapshot: ...

@@ -74,6 +74,8 @@ cdef class Snapshot:
         `sums.zr`: whatever is read is compared with what it says of it. None: nothing is.
     max_codec : int
         The highest codec the store's version allows, 2 to 4; an entry above it is damaged.
+    tail : tuple of int or None
+        The last chunk, and how many of its bytes were in use. Nothing is read by it.
 
     Raises
     ------
@@ -83,7 +85,7 @@ cdef class Snapshot:
 
     def __cinit__(self, FileMap table not None, tuple chunks not None, int64_t length,
                   DecompressionDictionary dictionary, Gate gate not None, int64_t max_record_bytes,
-                  FileMap sums=None, int max_codec=CODEC_ZSTD_DICT):
+                  FileMap sums=None, int max_codec=CODEC_ZSTD_DICT, tuple tail=None):
         cdef FileMap chunk
         cdef Py_ssize_t i
         if max_codec < CODEC_ZSTD_DICT or max_codec > CODEC_ZSTD_SHUFFLE_DICT:
@@ -96,6 +98,7 @@ cdef class Snapshot:
         self.gate = gate
         self.max_record_bytes = max_record_bytes
         self.max_codec = max_codec
+        self.tail = tail
         self.sums = sums
         self.sums_slot = &sums.slot if sums is not None else NULL
         self.n_chunks = <uint32_t>len(chunks)

@@ -20,8 +20,8 @@ from loaderx._core.threads import available_cpus
 from loaderx.errors import ClosedError, DestinationError, OptionError, StoreLockedError, ZrecordError
 from loaderx.store.buffers import as_destination, as_indices, empty_batch
 from loaderx.store.faults import fault_error
-from loaderx.store.format import CHUNK_BYTES, CODEC_NAMES, DICTIONARY, META
-from loaderx.store.header import read_format, read_header
+from loaderx.store.format import CHUNK_BYTES, CODEC_NAMES, DICTIONARY, META, VERSIONS
+from loaderx.store.header import read_header
 from loaderx.store.locks import Hold, hold_for_reading
 from loaderx.store.options import (
     check_batch_bytes,
@@ -481,19 +481,19 @@ class Reader:
 
         Notes
         -----
-        Reads the whole table: 16 bytes a record.
+        Of the records that this handle sees (`refresh`), whatever a writer has appended since. Reads the whole table: 16
+        bytes a record.
         """
         snapshot = self._current()
-        version, header = read_format(self.path, snapshot.table)
         live = logical = 0
         by_codec = np.zeros(256, np.int64)
         for _, entries in table_blocks(self.path, snapshot.table, snapshot.length):
             live += int(entries["phys_length"].sum(dtype=np.int64))
             logical += int(entries["logic_length"].sum(dtype=np.int64))
             by_codec += np.bincount(entries["codec"], minlength=256)
-        # A writer's tail lies a little behind the last record (loaderx.store.session); the file ends there.
-        tail_bytes = snapshot.chunks[header.tail_chunk].size()
-        used = header.tail_chunk * self._chunk_bytes + min(header.tail_offset, tail_bytes)
+        assert snapshot.tail is not None, "it is of a store"
+        tail_chunk, tail_bytes = snapshot.tail
+        used = tail_chunk * self._chunk_bytes + tail_bytes
         dictionary = self.path / DICTIONARY
         return {
             "records": snapshot.length,
@@ -506,7 +506,9 @@ class Reader:
                 for tag in np.flatnonzero(by_codec).tolist()
             },
             "dictionary_bytes": dictionary.stat().st_size if dictionary.exists() else 0,
-            "format_version": version.number,
+            "format_version": next(
+                number for number, version in VERSIONS.items() if version.max_codec == snapshot.max_codec
+            ),
         }
 
     def _current(self) -> Snapshot:

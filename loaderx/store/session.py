@@ -32,6 +32,7 @@ from loaderx.store.format import (
     OWN_FILES,
     SUM,
     SUMS,
+    TAIL_ROOM,
     Version,
     chunk_name,
     chunk_number,
@@ -42,8 +43,6 @@ from loaderx.store.mark import read_mark, write_mark
 from loaderx.store.sums import pack_mark, strangers, sums_bytes, unpack_mark, write_slots
 from loaderx.store.table import table_blocks
 
-# Bytes that a session leaves between its last record and the header's tail.
-_ROOM: Final = 1
 _MAX_OFFSET: Final = (1 << 32) - 1
 
 # Bytes of the table that are looked at at once for what is left beyond its end.
@@ -173,7 +172,7 @@ class Session:
             self._sweep(header)
             self._clear_beyond(header.length)
             self._fit_sums(header.length)
-            self._set_room(header, 0 if self._staged else _ROOM)
+            self._set_room(header, 0 if self._staged else TAIL_ROOM)
             if not self._staged:
                 self.files.sync_chunks_from(header.tail_chunk, header.tail_chunk)
                 self.files.sync_rows()
@@ -360,7 +359,7 @@ class Session:
         if n_bytes >= header.tail_offset:
             return
         # The room of a session that was killed, or the tail of a compaction that was; unless records are there.
-        if n_bytes + _ROOM < header.tail_offset:
+        if n_bytes + TAIL_ROOM < header.tail_offset:
             for first, entries in table_blocks(self._store, self.files.table, header.length):
                 ends = entries["offset"].astype(np.int64) + entries["phys_length"]
                 lost = np.flatnonzero((entries["chunk_id"] == header.tail_chunk) & (ends > n_bytes))

@@ -16,14 +16,16 @@ from loaderx.store.files import errors_named, read_whole
 from loaderx.store.format import (
     CHUNK_BYTES,
     DICTIONARY,
+    MARK,
     META,
     META_BYTES,
     SUM,
+    TAIL_ROOM,
     chunk_name,
     entry_at,
     room_for,
 )
-from loaderx.store.header import read_format, read_header
+from loaderx.store.header import Header, read_format, read_header
 from loaderx.store.recovery import Recovery, View
 from loaderx.store.sums import open_sums, read_slots, strangers, sums_bytes, unpack_mark
 
@@ -107,6 +109,7 @@ def _open_snapshot(
     view = recovery.look(store, table, header, mapped=mapped)
     dictionary = read_dictionary(store)
     chunks = _open_chunks(store, (), view.header.tail_chunk + 1, mapped)
+    tail = _tail(store, view.header, chunks)
     snapshot = Snapshot(
         view.table,
         chunks if view.moved is None else (*chunks, view.moved),
@@ -116,6 +119,7 @@ def _open_snapshot(
         version.max_record_bytes,
         _sums(store, view, table, mapped) if verify else None,
         version.max_codec,
+        tail,
     )
     return snapshot, view.recovery
 
@@ -146,16 +150,34 @@ def renew_snapshot(
     version, header = read_format(store, old.table)
     table = _long_enough(store, old.table, header.length, mapped)
     view = View(header, table, None, np.empty(0, np.int64), np.empty(0, SUM), None)
+    chunks = _open_chunks(
+        store, _good_chunks(store, old, header.tail_chunk + 1), header.tail_chunk + 1, mapped
+    )
+    tail = _tail(store, header, chunks)
     return Snapshot(
         table,
-        _open_chunks(store, _good_chunks(store, old, header.tail_chunk + 1), header.tail_chunk + 1, mapped),
+        chunks,
         header.length,
         _load_dictionary(store, dictionary) if dictionary else old.dictionary,
         gate or old.gate,
         version.max_record_bytes,
         _sums(store, view, table, mapped) if verify else None,
         version.max_codec,
+        tail,
     )
+
+
+def _tail(store: Path, header: Header, chunks: tuple[FileMap, ...]) -> tuple[int, int]:
+    """Return the last chunk, and how many of its bytes were in use when the header was read.
+
+    In the file a writer's tail lies a little behind its last record (`loaderx.store.session`). The chunk ends with that
+    record, unless the writer is about to append another.
+    """
+    n_bytes = chunks[header.tail_chunk].size()
+    end = header.tail_offset
+    if n_bytes >= end and os.path.lexists(store / MARK):
+        end -= TAIL_ROOM
+    return header.tail_chunk, min(end, n_bytes)
 
 
 def _long_enough(store: Path, table: FileMap, length: int, mapped: bool) -> FileMap:
@@ -173,17 +195,25 @@ def can_be_longer(old: Snapshot, length: int) -> bool:
     )
 
 
-def longer(old: Snapshot, length: int) -> Snapshot:
-    """Return a snapshot of the same files with more records (`can_be_longer`)."""
+def longer(old: Snapshot, header: Header) -> Snapshot:
+    """Return a snapshot of the same files with more records (`can_be_longer`).
+
+    Parameters
+    ----------
+    old : Snapshot
+    header : Header
+        Without the room of the session that has appended them.
+    """
     return Snapshot(
         old.table,
         old.chunks,
-        length,
+        header.length,
         old.dictionary,
         old.gate,
         old.max_record_bytes,
         old.sums,
         old.max_codec,
+        header.tail,
     )
 
 

@@ -355,7 +355,7 @@ class Zrecord(Reader):
                     and session.version.max_codec == snapshot.max_codec
                     and can_be_longer(snapshot, header.length)
                 ):
-                    self._install(longer(snapshot, header.length))
+                    self._install(longer(snapshot, header))
                 else:
                     self._renew(snapshot)
             except BaseException:
