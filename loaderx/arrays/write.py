@@ -240,13 +240,7 @@ class _Writer:
         self._target = target
         self._schema = schema
         self._chooses = chooses
-        self._level = check_level(level)
-        if level is not None and schema.codec == "raw":
-            raise OptionError(
-                f"level is {level}, and codec 'raw' compresses nothing: leave it out, or choose another",
-                option="level",
-                value=level,
-            )
+        self._level = check_level(level, None if chooses else schema.codec)
         self._threads = check_threads(threads)
         self._overwrite = check_flag("overwrite", overwrite)
         self._upgrade = check_flag("upgrade", upgrade)
@@ -288,7 +282,8 @@ class _Writer:
 
     def _fill(self, kind: type[Zrecord], path: Path, add: Any, samples: Samples, report: Any) -> None:
         codec = self._schema.codec
-        with kind(path, codec, level=self._level, threads=self._threads, upgrade=self._upgrade) as store:
+        level = None if codec == "raw" else self._level  # "auto" may have found that it is best
+        with kind(path, codec, level=level, threads=self._threads, upgrade=self._upgrade) as store:
             trains = codec in DICTIONARY_CODECS and not store.has_dict()
             try:
                 if trains:

@@ -18,7 +18,7 @@ from loaderx._core.fault import Fault
 from loaderx._core.snapshot import Gate, Snapshot
 from loaderx._core.threads import available_cpus
 from loaderx.errors import ClosedError, DestinationError, OptionError, StoreLockedError, ZrecordError
-from loaderx.store.buffers import as_destination, as_indices, empty_batch
+from loaderx.store.buffers import as_byte_counts, as_destination, as_indices, as_pad, empty_batch
 from loaderx.store.faults import fault_error
 from loaderx.store.format import CHUNK_BYTES, CODEC_NAMES, DICTIONARY, META, VERSIONS
 from loaderx.store.header import read_header
@@ -237,7 +237,7 @@ class Reader:
         """
         indices = as_indices(self.path, idxs)
         view = as_destination(self.path, dst)
-        starts = np.ascontiguousarray(as_indices(self.path, offsets)[: len(indices)], np.int64)
+        starts = as_byte_counts(self.path, "offsets", offsets)[: len(indices)]
         if len(starts) < len(indices):
             raise DestinationError(
                 f"{self.path}: {len(indices)} indices need as many offsets, not {len(starts)}",
@@ -370,7 +370,7 @@ class Reader:
         stride : int or callable, optional
             Bytes for each record; None: the longest one's. What is called is given the lengths of the records, and
             returns it: a multiple of the pad's length, as it has made sure that all the lengths are.
-        pad : bytes
+        pad : bytes or another buffer
             Repeated behind each record; its length divides the stride and the length of every record.
         max_bytes : int, optional
             Refuse a batch above this size before any memory is taken for it.
@@ -390,6 +390,7 @@ class Reader:
         indices = as_indices(self.path, idxs)
         if stride is not None and not callable(stride):
             stride = check_count("stride", stride)
+        pad = as_pad(self.path, pad)
         lens = np.empty(len(indices), np.uint32)
         data: npt.NDArray[np.uint8] | None = None
 

@@ -26,7 +26,7 @@ from loaderx.errors import (
 )
 from loaderx.store import files, journal, recovery
 from loaderx.store.append import Append, Appender
-from loaderx.store.buffers import Indices, as_indices, as_source
+from loaderx.store.buffers import Indices, as_byte_counts, as_indices, as_source
 from loaderx.store.compact import compact
 from loaderx.store.create import create_store
 from loaderx.store.delete import delete
@@ -57,6 +57,7 @@ from loaderx.store.options import (
     check_codec,
     check_count,
     check_flag,
+    check_item_size,
     check_level,
 )
 from loaderx.store.pack import SizeChange, pack_files, unpack_files
@@ -88,7 +89,7 @@ class Zrecord(Reader):
         "a" creates the store (and the directories above it) where there is none. "r" never creates and refuses every
         change. Neither needs write permission to open a store that exists.
     level : int, optional
-        zstd's level; None: 3, and 19 with the dictionary.
+        zstd's level, of appends with a codec of their own too; None: 3, and 19 with the dictionary. Codec "raw" has none.
     threads : int
         The most threads one call uses; 0: every core in the affinity mask.
     io : {"mmap", "pread"}
@@ -173,7 +174,7 @@ class Zrecord(Reader):
         self.upgrade = check_flag("upgrade", upgrade)
         self.codec: Codec = check_codec(codec)
         self.mode: Literal["a", "r"] = check_choice("mode", mode, ("a", "r"))
-        self.level = check_level(level)
+        self.level = check_level(level, self.codec)
         # The dictionary that records were last compressed with, and what was made of it for each level.
         self._dictionary = b""
         self._dictionaries: dict[int, CompressionDictionary] = {}
@@ -471,7 +472,8 @@ class Zrecord(Reader):
         target : int
             The most bytes the dictionary may have. zstd advises a hundredth of the samples' bytes.
         item_size : int, optional
-            For codec "zstd_shuffle_dict": as in `append`. The samples are shuffled before the dictionary is trained.
+            As in `append`, and needed where the handle's codec shuffles: the samples are shuffled, as the records will
+            be, before the dictionary is trained.
 
         Returns
         -------
@@ -482,17 +484,26 @@ class Zrecord(Reader):
         ------
         DictionaryError
             There are too few samples, or records already depend on another dictionary.
+        DestinationError
+            `samples` has fewer bytes than the sizes add up to.
         StoreIOError, ClosedError, OptionError
         """
         target = check_count("target", target, least=1)
-        item_size = None if item_size is None else check_count("item_size", item_size, least=1)
+        item_size = check_item_size(self.path, self.codec, item_size)
         source = as_source(samples)
-        counts = as_indices(self.path, sizes)
-        if len(counts) and (counts.min() < 0 or int(counts.sum()) > source.nbytes):
+        counts = as_byte_counts(self.path, "sizes", sizes)
+        if len(counts) and counts.min() < 0:
+            raise OptionError(
+                f"{self.path}: sizes holds {counts.min()}: give the bytes of each sample",
+                option="sizes",
+                value=int(counts.min()),
+            )
+        needed_bytes = sum(counts.tolist())  # of any number of bits
+        if needed_bytes > source.nbytes:
             raise DestinationError(
-                f"{self.path}: the sizes add up to {int(counts.sum())} bytes, and there are {source.nbytes} of samples",
+                f"{self.path}: the sizes add up to {needed_bytes} bytes, and there are {source.nbytes} of samples",
                 store=self.path,
-                needed_bytes=int(counts.sum()),
+                needed_bytes=needed_bytes,
                 given_bytes=source.nbytes,
             )
         with self._changing() as session:
@@ -509,7 +520,7 @@ class Zrecord(Reader):
             trained = train_on(source, counts, target, item_size)
             if isinstance(trained, str):
                 raise DictionaryError(
-                    f"{self.path}: no dictionary could be trained on {len(counts)} samples of {int(counts.sum())} "
+                    f"{self.path}: no dictionary could be trained on {len(counts)} samples of {needed_bytes} "
                     f"bytes in all ({trained}): give more samples or another size, or use codec 'zstd'",
                     store=self.path,
                 )

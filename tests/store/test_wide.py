@@ -382,6 +382,16 @@ def test_a_table_grows_over_2_24_under_other_handles(tmp_path: Path) -> None:
         assert mapped._snapshot.table.capacity == entry_at(room_for(NARROW_RECORDS + 3))
 
 
+def test_more_records_than_any_store_has_room_for(store_path: Path) -> None:
+    """A new store becomes whatever version it has to be, so the limit is the last version's."""
+    with Zrecord(store_path) as z:
+        with pytest.raises(loaderx.StoreFullError, match="a store of format version 4 ends at 4294967295 records"):
+            z.append(b"", 1 << 32, 0)
+        z.append(b"", 1, 0)
+        with pytest.raises(loaderx.StoreFullError, match=r"version 3 ends at 16777216 records.*upgrade=True"):
+            z.append(b"", 1 << 32, 0)
+
+
 def test_a_full_store_of_version_4(tmp_path: Path) -> None:
     path = tmp_path / "a.zr"
     long_store(path, (1 << 32) - 3)
@@ -391,6 +401,7 @@ def test_a_full_store_of_version_4(tmp_path: Path) -> None:
             fill(z, [b"y", b"z"])
         assert (caught.value.length, caught.value.limit) == ((1 << 32) - 2, (1 << 32) - 1)
         assert "upgrade" not in str(caught.value)
+        assert "a store of format version 4 ends at 4294967295 records" in str(caught.value)
         assert fill(z, [b"y"]) == (1 << 32) - 2
         assert z.gather_packed([-2, -1])[0].tobytes() == b"xy"
         with pytest.raises(loaderx.StoreFullError):
