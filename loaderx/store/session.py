@@ -359,20 +359,19 @@ class Session:
         if n_bytes >= header.tail_offset:
             return
         # The room of a session that was killed, or the tail of a compaction that was; unless records are there.
-        if n_bytes + TAIL_ROOM < header.tail_offset:
-            for first, entries in table_blocks(self._store, self.files.table, header.length):
-                ends = entries["offset"].astype(np.int64) + entries["phys_length"]
-                lost = np.flatnonzero((entries["chunk_id"] == header.tail_chunk) & (ends > n_bytes))
-                if len(lost):
-                    raise CorruptRecordError(
-                        f"{self._store}: {chunk_name(header.tail_chunk)} has {n_bytes} bytes, and record "
-                        f"{first + int(lost[0])} ends at byte {ends[lost[0]]} of it: the file was cut off. Nothing was "
-                        "appended. Restore it from a copy, or delete the records that are lost, and compact",
-                        store=self._store,
-                        record=first + int(lost[0]),
-                        chunk=header.tail_chunk,
-                        byte_offset=int(entries["offset"][lost[0]]),
-                    )
+        for first, entries in table_blocks(self._store, self.files.table, header.length):
+            ends = entries["offset"].astype(np.int64) + entries["phys_length"]
+            lost = np.flatnonzero((entries["chunk_id"] == header.tail_chunk) & (ends > n_bytes))
+            if len(lost):
+                raise CorruptRecordError(
+                    f"{self._store}: {chunk_name(header.tail_chunk)} has {n_bytes} bytes, and record "
+                    f"{first + int(lost[0])} ends at byte {ends[lost[0]]} of it: the file was cut off. Nothing was "
+                    "appended. Restore it from a copy, or delete the records that are lost, and compact",
+                    store=self._store,
+                    record=first + int(lost[0]),
+                    chunk=header.tail_chunk,
+                    byte_offset=int(entries["offset"][lost[0]]),
+                )
         files.set_size(chunk, header.tail_offset)
 
     def _clear_beyond(self, length: int) -> None:
