@@ -29,7 +29,7 @@ from loaderx.commands.npy_files import (
 from loaderx.commands.npy_header import NPY_MAGIC
 from loaderx.commands.npz_folder import convert_npz
 from loaderx.commands.paths import parse_path
-from loaderx.commands.program import DONE, CommandError, complain, listed
+from loaderx.commands.program import DONE, CommandError, complain, listed, shown
 from loaderx.commands.sizes import count, format_bytes, format_ratio, mib_per_s, parse_size, ratio
 from loaderx.store.format import CODECS, DICTIONARY_CODECS
 
@@ -171,7 +171,7 @@ def run(options: argparse.Namespace) -> int:
     elif not options.quiet:
         for conversion in conversions:
             if conversion.choice is not None:
-                print(f"{conversion.path}: codec {conversion.codec}: {conversion.choice.reason}")
+                print(f"{shown(conversion.path)}: codec {conversion.codec}: {conversion.choice.reason}")
             print(_line(conversion, verified=options.verify))
     return DONE
 
@@ -248,4 +248,4 @@ def _line(conversion: Conversion, *, verified: bool) -> str:
     parts.append(f"{mib_per_s(conversion.bytes_in, conversion.seconds):,.1f} MiB/s")
     if verified:
         parts.append("verified")
-    return f"{conversion.path}: " + ", ".join(parts)
+    return f"{shown(conversion.path)}: " + ", ".join(parts)

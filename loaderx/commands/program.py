@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 import traceback
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
@@ -38,6 +39,9 @@ _AGAIN_S = 0.001
 
 #: A second Ctrl-C this soon after the first is ignored, so that it cannot stop the clean-up.
 CLEANUP_GRACE_S = 2.0
+
+# Controls, separators of lines and paragraphs, and bytes of a path that are no text.
+_NOT_SHOWN = ("Cc", "Zl", "Zp", "Cs")
 
 
 class CommandError(Exception):
@@ -212,6 +216,20 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def shown(name: object) -> str:
+    """Write a name for a terminal: what would move the cursor or end the line is escaped.
+
+    >>> shown("a\\nb\\x1b[2J")
+    'a\\\\nb\\\\x1b[2J'
+    """
+    return "".join(
+        character.encode("unicode_escape").decode()
+        if unicodedata.category(character) in _NOT_SHOWN
+        else character
+        for character in str(name)
+    )
+
+
 def listed(names: Sequence[str], at_most: int = 10) -> str:
     """Write names one after another, and of many only the first.
 
@@ -232,7 +250,7 @@ def complain(prefix: str, message: str) -> None:
     message : str
     """
     with contextlib.suppress(OSError):  # where nobody reads stderr either, the exit code still tells
-        print(f"{prefix}: {one_line(message)}", file=sys.stderr, flush=True)
+        print(f"{prefix}: {shown(one_line(message))}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from loaderx.commands.program import (
     complain,
     describe_os_error,
     one_line,
+    shown,
 )
 from loaderx.commands.sizes import count
 from loaderx.commands.waiting import add_timeout, patiently
@@ -159,8 +160,8 @@ def _lines(path: Path, report: Report) -> list[str]:
         if report.recovery.finished:
             rows.append(("unfinished", "a delete or a compaction, taken as carried out"))
     width = max(len(label) for label, _ in rows)
-    lines = [str(path), *(f"  {label:<{width}}  {text}" for label, text in rows)]
-    lines += [f"  {_place(damage)}: {damage.problem}" for damage in report.damaged[:SHOWN]]
+    lines = [shown(path), *(f"  {label:<{width}}  {text}" for label, text in rows)]
+    lines += [f"  {_place(damage)}: {shown(damage.problem)}" for damage in report.damaged[:SHOWN]]
     if len(report.damaged) > SHOWN:
         lines.append(f"  and {len(report.damaged) - SHOWN:,} more: --json names them all")
     return lines
