@@ -166,8 +166,9 @@ def guard(prefix: str, action: Callable[[], int]) -> int:
         complain(prefix, str(error) or type(error).__name__)
         return FAILED
     except OSError as error:
-        complain(prefix, describe_os_error(error))
-        _forget_stdout_if_it_fails()
+        # Where standard output was the reason, what is left of it cannot be written either.
+        is_stdout = _forget_stdout_if_it_fails() and error.filename is None
+        complain(prefix, f"{'standard output: ' if is_stdout else ''}{describe_os_error(error)}")
         return FAILED
     except MemoryError as error:
         complain(prefix, f"out of memory: {error}" if str(error) else "out of memory")
@@ -313,11 +314,13 @@ def _run_and_flush(action: Callable[[], int]) -> int:
     return exit_code
 
 
-def _forget_stdout_if_it_fails() -> None:
+def _forget_stdout_if_it_fails() -> bool:
     try:
         sys.stdout.flush()
     except OSError:
         _forget_stdout()
+        return True
+    return False
 
 
 def _forget_stdout() -> None:
