@@ -122,8 +122,8 @@ def choose_codec(
     Parameters
     ----------
     data : array_like, Sliced or Dataset; or iterable of array_like
-        What `write_dataset` or `write_ragged` would be given. With a `dtype` it is taken as `write_ragged` takes it, and
-        so are a `RaggedDataset`, an iterator, a sequence of another class than Python's own, and lists that make no
+        What `write_dataset` or `write_ragged` would be given. With a `dtype` it is taken as `write_ragged` takes it,
+        and so are a `RaggedDataset`, an iterator, a sequence of another class than Python's own, and lists that make no
         array because they differ in length; anything else as `write_dataset` does. Of an iterable that is no sequence
         the first 64 MiB are consumed.
     dtype : dtype_like, optional
@@ -142,13 +142,14 @@ def choose_codec(
 
     Notes
     -----
-    Every candidate compresses the same records, and reads them again. They are spread over the data: 4,096 at most, of 4
-    MiB in all, and of a record over 1 MiB a piece from the middle (a quarter of both sizes where `level` is 12 or more).
-    Candidates are "raw", "zstd", "zstd_shuffle" where the dtype has items of 2 to 255 bytes, and those with a dictionary
-    where 256 records or more were sampled that have 4 KiB at most in the mean. Then at most 768 KiB of the sample are
-    used: the dictionary learns from one half of these records, and all candidates are tried on the other. From simple to complicated, in that order, the next one is taken where it stores 10 % less
-    than the one before, or 5 % less where it only adds shuffling. Sizes alone decide, so the same data has the same
-    codec; how fast it is read is for you to look at.
+    Every candidate compresses the same records, and reads them again. They are spread over the data: 4,096 at most, of
+    4 MiB in all, and of a record over 1 MiB a piece from the middle (a quarter of both sizes where `level` is 12 or
+    more). Candidates are "raw", "zstd", "zstd_shuffle" where the dtype has items of 2 to 255 bytes, and those with a
+    dictionary where 256 records or more were sampled that have 4 KiB at most in the mean. Then at most 768 KiB of the
+    sample are used: the dictionary learns from one half of these records, and all candidates are tried on the other.
+    From simple to complicated, in that order, the next one is taken where it stores 10 % less than the one before, or 5
+    % less where it only adds shuffling. Sizes alone decide, so the same data has the same codec; how fast it is read is
+    for you to look at.
 
     Examples
     --------
@@ -218,9 +219,7 @@ def choose(samples: Samples, level: int | None, dict_size: int | None) -> CodecC
     )
 
 
-def _split(
-    taken: list[memoryview], total_bytes: int
-) -> tuple[list[memoryview], list[memoryview]]:
+def _split(taken: list[memoryview], total_bytes: int) -> tuple[list[memoryview], list[memoryview]]:
     """Return the records to try codecs on and those to learn from; none where the first would have no bytes.
 
     Of more than are learnt from some are left out, and of each two that follow each other one is tried. Which one is as

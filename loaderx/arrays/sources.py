@@ -18,7 +18,6 @@ from loaderx.arrays.schema import Schema, new_schema
 from loaderx.errors import SchemaError
 from loaderx.store.options import Codec, check_count
 
-
 # Python's own sequences, of which NumPy makes arrays at once; another class may read from a disk.
 _OWN_SEQUENCES: Final = (list, tuple, range, str, bytes, bytearray, memoryview, array.array)
 
@@ -63,11 +62,19 @@ def as_rows(data: Any) -> Any:
 
     Where either would do, it is for `write_dataset`. The records are the same.
     """
-    if isinstance(data, RaggedDataset) or (isinstance(data, Sequence) and not isinstance(data, _OWN_SEQUENCES)):
+    if isinstance(data, RaggedDataset) or (
+        isinstance(data, Sequence) and not isinstance(data, _OWN_SEQUENCES)
+    ):
         return None
     if not isinstance(data, list | tuple):
-        is_array = hasattr(data, "__array__") or hasattr(data, "__array_interface__") or hasattr(data, "dtype")
-        is_one = isinstance(data, (Dataset, Mapping, *_OWN_SEQUENCES)) or is_array or not isinstance(data, Iterable)
+        is_array = (
+            hasattr(data, "__array__") or hasattr(data, "__array_interface__") or hasattr(data, "dtype")
+        )
+        is_one = (
+            isinstance(data, (Dataset, Mapping, *_OWN_SEQUENCES))
+            or is_array
+            or not isinstance(data, Iterable)
+        )
         return data if is_one else None
     if data and all(type(item) is np.ndarray for item in data):
         first = data[0]
@@ -104,7 +111,9 @@ def as_slices(target: Path, data: Any, codec: Codec) -> tuple[Any, int, Schema]:
     return source, n, new_schema(target, "fixed", np.dtype(source.dtype), tuple(shape), codec)
 
 
-def read_slice(target: Path, source: Sliced, n: int, schema: Schema, first: int, stop: int) -> npt.NDArray[Any]:
+def read_slice(
+    target: Path, source: Sliced, n: int, schema: Schema, first: int, stop: int
+) -> npt.NDArray[Any]:
     """Return a slice of what `as_slices` gave, checked to be what its dtype and shape say.
 
     Parameters

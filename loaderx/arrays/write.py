@@ -166,8 +166,8 @@ def write_ragged(
     item_shape : sequence of int, optional
         The shape of one row; None: the first array's.
     codec : {"zstd", "raw", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict", "auto"}, optional
-        As in `write_dataset`. A dictionary is trained, and "auto" decides, on records spread over the data where `arrays` is a sequence, and
-        over the first `chunk_bytes` of any other iterable.
+        As in `write_dataset`. A dictionary is trained, and "auto" decides, on records spread over the data where
+        `arrays` is a sequence, and over the first `chunk_bytes` of any other iterable.
     chunk_bytes, dict_size, level, threads, progress, overwrite, upgrade
         As in `write_dataset`; a progress callable gets None for the bytes in all.
 

@@ -11,13 +11,13 @@ from typing import Any
 from loaderx import Zrecord
 from loaderx.commands.bar import late_bar
 from loaderx.commands.paths import attempt, is_store, parse_path
-from loaderx.commands.program import DONE, FAILED, shown
+from loaderx.commands.program import DONE, FAILED, say, shown
 from loaderx.commands.sizes import count, format_bytes
 from loaderx.commands.waiting import add_timeout, patiently
 
 DESCRIPTION = """\
-Move the records of a store together, or of several, in place, and give the disk space of deleted records back. Indices stay, and no
-second copy of the store is made: 64 MiB of free space are enough.
+Move the records of a store together, or of several, in place, and give the disk space of deleted records back. Indices
+stay, and no second copy of the store is made: 64 MiB of free space are enough.
 
 Nobody else may have the store open meanwhile. Whatever stops it loses no record: run it again, and it goes on from
 where it was. Whatever is wrong with one store, those that follow are compacted all the same.
@@ -33,7 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quiet", action="store_true", help="no progress bar, no line on stdout; --json still prints"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object for each store, on a line, and no progress bar")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object for each store, on a line, and no progress bar",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,9 +58,9 @@ def _run_one(path: Path, options: argparse.Namespace) -> int:
         "bytes_given_back": before["chunk_bytes"] - after["chunk_bytes"],
     }
     if options.json:
-        print(json.dumps(facts), flush=True)
+        say(json.dumps(facts))
     elif not options.quiet:
-        print(_line(facts), flush=True)
+        say(_line(facts))
     return DONE
 
 
@@ -82,6 +86,4 @@ def _compact(
 def _line(facts: dict[str, int | str]) -> str:
     before, after, back = (int(facts[name]) for name in ("bytes_before", "bytes_after", "bytes_given_back"))
     size = f"{format_bytes(before)} -> {format_bytes(after)}"
-    return (
-        f"{shown(facts['path'])}: {count(int(facts['records']), 'record')}, {format_bytes(back)} given back ({size})"
-    )
+    return f"{shown(facts['path'])}: {count(int(facts['records']), 'record')}, {format_bytes(back)} given back ({size})"

@@ -31,7 +31,7 @@ from loaderx.commands.npy_files import (
 from loaderx.commands.npy_header import NPY_MAGIC
 from loaderx.commands.npz_folder import convert_npz
 from loaderx.commands.paths import parse_path
-from loaderx.commands.program import DONE, CommandError, complain, listed, shown
+from loaderx.commands.program import DONE, CommandError, complain, listed, say, shown
 from loaderx.commands.sizes import count, format_bytes, format_ratio, mib_per_s, parse_size, ratio
 from loaderx.store.format import CODECS
 
@@ -171,12 +171,12 @@ def run(options: argparse.Namespace) -> int:
             verify(source, conversions[0], threads=settings.threads, bar=bar)
         details = {"files": len(files), **_store_facts(conversions[0])}
     if options.json:
-        print(json.dumps({**details, **_facts(conversions), "verified": options.verify}))
+        say(json.dumps({**details, **_facts(conversions), "verified": options.verify}))
     elif not options.quiet:
         for conversion in conversions:
             if conversion.choice is not None:
-                print(f"{shown(conversion.path)}: codec {conversion.codec}: {conversion.choice.reason}")
-            print(_line(conversion, verified=options.verify))
+                say(f"{shown(conversion.path)}: codec {conversion.codec}: {conversion.choice.reason}")
+            say(_line(conversion, verified=options.verify))
     return DONE
 
 

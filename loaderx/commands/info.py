@@ -12,7 +12,7 @@ from typing import Any
 from loaderx import Zrecord
 from loaderx.arrays.schema import read_schema
 from loaderx.commands.paths import attempt, parse_path
-from loaderx.commands.program import DONE, FAILED, shown
+from loaderx.commands.program import DONE, FAILED, say, shown
 from loaderx.commands.sizes import count, format_bytes, format_ratio, ratio
 
 DESCRIPTION = """\
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         if facts is None:
             code = FAILED
         else:
-            print(json.dumps(facts) if options.json else "\n".join(_lines(facts)), flush=True)
+            say(json.dumps(facts) if options.json else "\n".join(_lines(facts)))
     return code
 
 

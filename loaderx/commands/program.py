@@ -91,7 +91,8 @@ class Parser(argparse.ArgumentParser):
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         """Print the help; unlike argparse's own, say when it cannot be written."""
-        print(self.format_help(), end="", file=file)
+        with _stdout_named():
+            print(self.format_help(), end="", file=file)
 
 
 def run_command(name: str, argv: Sequence[str], prog: str) -> int:
@@ -166,9 +167,8 @@ def guard(prefix: str, action: Callable[[], int]) -> int:
         complain(prefix, str(error) or type(error).__name__)
         return FAILED
     except OSError as error:
-        # Where standard output was the reason, what is left of it cannot be written either.
-        is_stdout = _forget_stdout_if_it_fails() and error.filename is None
-        complain(prefix, f"{'standard output: ' if is_stdout else ''}{describe_os_error(error)}")
+        complain(prefix, describe_os_error(error))
+        _forget_stdout_if_it_fails()
         return FAILED
     except MemoryError as error:
         complain(prefix, f"out of memory: {error}" if str(error) else "out of memory")
@@ -241,6 +241,12 @@ def listed(names: Sequence[str], at_most: int = 10) -> str:
     return f"{shown} and {len(names) - at_most} more" if len(names) > at_most else shown
 
 
+def say(text: str) -> None:
+    """Print lines on stdout, at once."""
+    with _stdout_named():
+        print(text, flush=True)
+
+
 def complain(prefix: str, message: str) -> None:
     """Print a message on stderr, in one line.
 
@@ -310,17 +316,26 @@ def _run_and_flush(action: Callable[[], int]) -> int:
         exit_code = action()
     except SystemExit as stop:  # argparse, after --help
         exit_code = stop.code if isinstance(stop.code, int) else DONE
-    sys.stdout.flush()
+    with _stdout_named():
+        sys.stdout.flush()
     return exit_code
 
 
-def _forget_stdout_if_it_fails() -> bool:
+@contextlib.contextmanager
+def _stdout_named() -> Iterator[None]:
+    """Have an error of the block say that it was standard output which could not be written."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = "standard output"
+        raise
+
+
+def _forget_stdout_if_it_fails() -> None:
     try:
         sys.stdout.flush()
     except OSError:
         _forget_stdout()
-        return True
-    return False
 
 
 def _forget_stdout() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from loaderx.commands.paths import attempt, parse_path
-from loaderx.commands.program import DONE, FAILED, shown
+from loaderx.commands.program import DONE, FAILED, say, shown
 from loaderx.commands.sizes import count, format_bytes
 from loaderx.commands.waiting import add_timeout, patiently
 from loaderx.store.pack import SizeChange
@@ -45,9 +45,9 @@ def _run_one(prefix: str, path: Path, change: Callable[..., SizeChange], options
     if done is None:
         return FAILED
     if options.json:
-        print(json.dumps(done.as_dict() | {"path": str(path)}), flush=True)
+        say(json.dumps(done.as_dict() | {"path": str(path)}))
     elif not options.quiet:
-        print(_line(path, done), flush=True)
+        say(_line(path, done))
     return DONE
 
 

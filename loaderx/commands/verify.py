@@ -27,6 +27,7 @@ from loaderx.commands.program import (
     complain,
     describe_os_error,
     one_line,
+    say,
     shown,
 )
 from loaderx.commands.sizes import count
@@ -100,7 +101,7 @@ def _run_one(path: Path, options: argparse.Namespace) -> int:
         # So damaged that there are no records to be looked at one by one.
         complain(_PREFIX, str(error))
         if options.json:
-            print(json.dumps({"path": str(path), "ok": False, "error": one_line(str(error))}), flush=True)
+            say(json.dumps({"path": str(path), "ok": False, "error": one_line(str(error))}))
         return MISMATCH
     except (CommandError, LoaderxError) as error:
         complain(_PREFIX, str(error))
@@ -124,9 +125,9 @@ def _judge(path: Path, report: Report, options: argparse.Namespace) -> int:
         code = max(code, MISMATCH)
     if options.json:
         facts = {**report.as_dict(), "path": str(path), "ok": code == DONE, "error": wrong_schema}
-        print(json.dumps(facts), flush=True)
+        say(json.dumps(facts))
     elif not (options.quiet and code == DONE):
-        print("\n".join(_lines(path, report)), flush=True)
+        say("\n".join(_lines(path, report)))
     if wrong_schema is not None:
         complain(_PREFIX, wrong_schema)
     return code

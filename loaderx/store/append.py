@@ -208,8 +208,8 @@ class Appender:
                 option="codec",
                 value=codec,
             )
-        # By the codec that was asked for, not by how the records came to be stored: or the data of the first append would
-        # decide whether a later one needs leave.
+        # By the codec that was asked for, not by how the records came to be stored: or the data of the first append
+        # would decide whether a later one needs leave.
         if may_widen and n > 0 and CODECS[codec] > version.max_codec:
             version = WIDE
         if may_widen and (record_bytes > version.max_record_bytes or self._length + n > version.max_records):

@@ -482,8 +482,8 @@ class Reader:
 
         Notes
         -----
-        Of the records that this handle sees (`refresh`), whatever a writer has appended since. Reads the whole table: 16
-        bytes a record.
+        Of the records that this handle sees (`refresh`), whatever a writer has appended since. Reads the whole table:
+        16 bytes a record.
         """
         snapshot = self._current()
         live = logical = 0

@@ -89,7 +89,8 @@ class Zrecord(Reader):
         "a" creates the store (and the directories above it) where there is none. "r" never creates and refuses every
         change. Neither needs write permission to open a store that exists.
     level : int, optional
-        zstd's level, of appends with a codec of their own too; None: 3, and 19 with the dictionary. Codec "raw" has none.
+        zstd's level, of appends with a codec of their own too; None: 3, and 19 with the dictionary. With codec "raw"
+        it is an `OptionError`.
     threads : int
         The most threads one call uses; 0: every core in the affinity mask.
     io : {"mmap", "pread"}

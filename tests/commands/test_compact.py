@@ -102,7 +102,12 @@ def test_a_folder_names_its_stores(fails: Callable[..., str], tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [([], "PATH"), (["x", "--threads", "2"], "--threads"), ([""], "it is empty"), (["x", "--timeout", "-1"], "no span of time")],
+    [
+        ([], "PATH"),
+        (["x", "--threads", "2"], "--threads"),
+        ([""], "it is empty"),
+        (["x", "--timeout", "-1"], "no span of time"),
+    ],
 )
 def test_wrong_usage(arguments: list[str], words: str, fails: Callable[..., str]) -> None:
     assert words in fails("compact", *arguments)

@@ -385,5 +385,7 @@ def test_arrays_of_different_lengths(how: tuple[str, ...], run: Run, tmp_path: P
         f"loaderx convert: warning: the arrays of {tmp_path}/x.npz differ in length (images 1,200, labels 1,199, more "
         "1,200), so the records of their stores do not go together by their indices\n"
     )
-    code, _, err = run("convert", tmp_path / "x.npz", tmp_path / "e", "--only", "images", "--only", "more", *how)
+    code, _, err = run(
+        "convert", tmp_path / "x.npz", tmp_path / "e", "--only", "images", "--only", "more", *how
+    )
     assert (code, err) == (0, "")

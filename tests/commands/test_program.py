@@ -206,7 +206,7 @@ def test_reader_that_went_away(start: Callable[..., subprocess.Popen[str]]) -> N
 def test_output_on_a_full_disk(start: Callable[..., subprocess.Popen[str]]) -> None:
     with open("/dev/full", "w") as full, start("loaderx", "convert", "--help", stdout=full) as process:
         err = process.communicate()[1]
-    assert (process.returncode, err) == (2, "loaderx convert: No space left on device\n")
+    assert (process.returncode, err) == (2, "loaderx convert: standard output: No space left on device\n")
 
 
 def test_names_move_no_cursor_and_end_no_line(run: Run, tmp_path: Path) -> None:

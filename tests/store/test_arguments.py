@@ -165,7 +165,9 @@ def test_training_for_numbers_asks_how_large_they_are(codec: Any, store_path: Pa
         with pytest.raises(OptionError, match=rf"store\.zr: codec '{codec}' needs item_size") as caught:
             z.train_dict(numbers, [200] * 400, 1024)
         assert caught.value.option == "item_size" and not z.has_dict()
-        assert z.train_dict(numbers, [200] * 400, 1024, item_size=4) == (store_path / "dict.zr").stat().st_size
+        assert (
+            z.train_dict(numbers, [200] * 400, 1024, item_size=4) == (store_path / "dict.zr").stat().st_size
+        )
     with Zrecord(store_path) as z:  # of which nobody knows what the dictionary is for
         z.train_dict(numbers, [200] * 400, 1024)
 
@@ -175,6 +177,8 @@ def test_a_file_is_no_store_in_any_mode(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     for name in ("file", "link"):
         for mode in ("a", "r"):
-            with pytest.raises(NotAStoreError, match=rf"{name}: not a Zrecord store: this is not a directory"):
+            with pytest.raises(
+                NotAStoreError, match=rf"{name}: not a Zrecord store: this is not a directory"
+            ):
                 Zrecord(tmp_path / name, mode=mode)  # type: ignore[arg-type]
     assert (tmp_path / "file").read_bytes() == b"abc"

@@ -536,7 +536,9 @@ def test_what_was_cut_off_is_not_made_up_with_zeros(
         lost = [index for index in range(n) if ends[index] > n_bytes]
         before = tree(store_path)
         if lost:
-            with pytest.raises(loaderx.CorruptRecordError, match=r"cannot compact: record .* cut off") as caught:
+            with pytest.raises(
+                loaderx.CorruptRecordError, match=r"cannot compact: record .* cut off"
+            ) as caught:
                 z.compact()
             assert caught.value.record in lost and caught.value.chunk == 0
             after = tree(store_path)
@@ -561,6 +563,8 @@ def test_a_chunk_that_lost_its_last_byte_is_not_appended_to(store_path: Path) ->
         z.append(b"abcdef", 2, 3)
     os.truncate(store_path / "0.zr", 5)
     with Zrecord(store_path, "raw") as z:
-        with pytest.raises(loaderx.CorruptRecordError, match=r"record 1 ends at byte 6.*the file was cut off"):
+        with pytest.raises(
+            loaderx.CorruptRecordError, match=r"record 1 ends at byte 6.*the file was cut off"
+        ):
             z.append(b"ghi", 1, 3)
         assert (store_path / "0.zr").stat().st_size == 5

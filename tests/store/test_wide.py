@@ -385,7 +385,9 @@ def test_a_table_grows_over_2_24_under_other_handles(tmp_path: Path) -> None:
 def test_more_records_than_any_store_has_room_for(store_path: Path) -> None:
     """A new store becomes whatever version it has to be, so the limit is the last version's."""
     with Zrecord(store_path) as z:
-        with pytest.raises(loaderx.StoreFullError, match="a store of format version 4 ends at 4294967295 records"):
+        with pytest.raises(
+            loaderx.StoreFullError, match="a store of format version 4 ends at 4294967295 records"
+        ):
             z.append(b"", 1 << 32, 0)
         z.append(b"", 1, 0)
         with pytest.raises(loaderx.StoreFullError, match=r"version 3 ends at 16777216 records.*upgrade=True"):
