@@ -169,6 +169,9 @@ def as_records(
     _check_not_files(target, arrays)
     if isinstance(arrays, bytes | bytearray):
         raise SchemaError(f"{target}: a {type(arrays).__name__} is no iterable of arrays", path=target)
+    if isinstance(arrays, RaggedDataset):  # which knows them, also where it is empty
+        dtype = arrays.dtype if dtype is None else dtype
+        item_shape = arrays.item_shape if item_shape is None else item_shape
     records = RaggedRecords(target, arrays, dtype, item_shape, explicit=explicit)
     return records, new_schema(target, "ragged", records.dtype, records.item_shape, codec)
 
