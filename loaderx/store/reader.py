@@ -486,14 +486,18 @@ class Reader:
         16 bytes a record.
         """
         snapshot = self._current()
+        assert snapshot.tail is not None, "it is of a store"
+        tail_chunk, tail_bytes = snapshot.tail
         live = logical = 0
         by_codec = np.zeros(256, np.int64)
         for _, entries in table_blocks(self.path, snapshot.table, snapshot.length):
             live += int(entries["phys_length"].sum(dtype=np.int64))
             logical += int(entries["logic_length"].sum(dtype=np.int64))
             by_codec += np.bincount(entries["codec"], minlength=256)
-        assert snapshot.tail is not None, "it is of a store"
-        tail_chunk, tail_bytes = snapshot.tail
+            # Where the chunk was cut off, its records count all the same.
+            in_tail = entries[entries["chunk_id"] == tail_chunk]
+            ends = in_tail["offset"].astype(np.int64) + in_tail["phys_length"]
+            tail_bytes = max(tail_bytes, int(ends.max(initial=0)))
         used = tail_chunk * self._chunk_bytes + tail_bytes
         dictionary = self.path / DICTIONARY
         return {

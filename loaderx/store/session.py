@@ -13,7 +13,6 @@ import os
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,7 @@ from loaderx.store.format import (
     HEADER,
     LOCK,
     MARK,
+    MAX_OFFSET,
     META,
     META_BYTES,
     NARROW,
@@ -43,7 +43,6 @@ from loaderx.store.mark import read_mark, write_mark
 from loaderx.store.sums import pack_mark, strangers, sums_bytes, unpack_mark, write_slots
 from loaderx.store.table import table_blocks
 
-_MAX_OFFSET: Final = (1 << 32) - 1
 
 # Bytes of the table that are looked at at once for what is left beyond its end.
 _BLOCK_BYTES = 1 << 20
@@ -270,7 +269,7 @@ class Session:
 
     def _in_file(self, header: Header) -> Header:
         """Return the header that is in the file while the session's is this one."""
-        return Header(header.tail_chunk, min(header.tail_offset + self._room, _MAX_OFFSET), header.length)
+        return Header(header.tail_chunk, min(header.tail_offset + self._room, MAX_OFFSET), header.length)
 
     def _note(self, header: Header) -> None:
         """Note what the session has left in the file."""

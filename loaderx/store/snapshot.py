@@ -17,6 +17,7 @@ from loaderx.store.format import (
     CHUNK_BYTES,
     DICTIONARY,
     MARK,
+    MAX_OFFSET,
     META,
     META_BYTES,
     SUM,
@@ -175,7 +176,8 @@ def _tail(store: Path, header: Header, chunks: tuple[FileMap, ...]) -> tuple[int
     """
     n_bytes = chunks[header.tail_chunk].size()
     end = header.tail_offset
-    if n_bytes >= end and os.path.lexists(store / MARK):
+    # (At the end of a chunk there is no room to leave.)
+    if n_bytes >= end and end < MAX_OFFSET and os.path.lexists(store / MARK):
         end -= TAIL_ROOM
     return header.tail_chunk, min(end, n_bytes)
 

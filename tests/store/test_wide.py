@@ -62,7 +62,7 @@ def test_records_around_1_mib(tmp_path: Path, codec: Any, item_size: int | None,
     sizes = [0, 1, MIB - 1, MIB, OVER, 3 * MIB + 7]
     records = [np.cumsum(rng.integers(0, 9, size), dtype=np.uint8).tobytes() for size in sizes]
     path = tmp_path / "a.zr"
-    with Zrecord(path, codec, io=io, level=1) as z:
+    with Zrecord(path, codec, io=io, level=None if codec == "raw" else 1) as z:
         if codec.endswith("dict"):
             samples = [records[-1][at : at + 2000] for at in range(0, 2 * MIB, 2000)]
             z.train_dict(b"".join(samples), [2000] * len(samples), 4096, item_size=item_size)
@@ -115,7 +115,8 @@ def test_a_record_of_100_mib_in_bounded_memory(tmp_path: Path, codec: Any, io: A
         target = np.memmap(target_path, np.uint8, "r+")
         before = rss_anon_bytes()
         grown = []
-        with memory_limit(340 * MIB), Zrecord(path, codec, io=io, threads=1, level=1, upgrade=True) as z:
+        level = None if codec == "raw" else 1
+        with memory_limit(340 * MIB), Zrecord(path, codec, io=io, threads=1, level=level, upgrade=True) as z:
             for call in (
                 lambda: z.append(b"small" * 20, 1, 100, "raw"),
                 lambda: z.append(source, 1, n_bytes, item_size=4),
