@@ -27,6 +27,7 @@ cdef class Snapshot:
     cdef readonly FileMap sums
     cdef readonly int max_codec
     cdef readonly bint dictionary_is_damaged
+    cdef readonly tuple tail
     cdef MapSlot* table_slot
     cdef MapSlot* sums_slot         # NULL: nothing is verified
     cdef MapSlot** chunk_slots

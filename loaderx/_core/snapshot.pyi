@@ -26,6 +26,7 @@ class Snapshot:
     sums: FileMap | None
     max_codec: int
     dictionary_is_damaged: bool
+    tail: tuple[int, int] | None
     def __new__(
         cls,
         table: FileMap,
@@ -37,4 +38,5 @@ class Snapshot:
         sums: FileMap | None = None,
         max_codec: int = 2,
         dictionary_is_damaged: bool = False,
+        tail: tuple[int, int] | None = None,
     ) -> Snapshot: ...

@@ -76,6 +76,8 @@ cdef class Snapshot:
         The highest codec the store's version allows, 2 to 4; an entry above it is damaged.
     dictionary_is_damaged : bool
         There is one, and `dictionary` is None because it is not the one that the records need.
+    tail : tuple of int or None
+        The last chunk, and how many of its bytes were in use. Nothing is read by it.
 
     Raises
     ------
@@ -85,7 +87,7 @@ cdef class Snapshot:
 
     def __cinit__(self, FileMap table not None, tuple chunks not None, int64_t length,
                   DecompressionDictionary dictionary, Gate gate not None, int64_t max_record_bytes,
-                  FileMap sums=None, int max_codec=CODEC_ZSTD_DICT, bint dictionary_is_damaged=False):
+                  FileMap sums=None, int max_codec=CODEC_ZSTD_DICT, bint dictionary_is_damaged=False, tuple tail=None):
         cdef FileMap chunk
         cdef Py_ssize_t i
         if max_codec < CODEC_ZSTD_DICT or max_codec > CODEC_ZSTD_SHUFFLE_DICT:
@@ -99,6 +101,7 @@ cdef class Snapshot:
         self.max_record_bytes = max_record_bytes
         self.max_codec = max_codec
         self.dictionary_is_damaged = dictionary_is_damaged
+        self.tail = tail
         self.sums = sums
         self.sums_slot = &sums.slot if sums is not None else NULL
         self.n_chunks = <uint32_t>len(chunks)

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.arrays.dataset import Dataset
-from loaderx.arrays.sampling import RaggedSamples, Samples, SliceSamples
-from loaderx.arrays.sources import Sliced, as_records, as_slices
+from loaderx.arrays.sampling import RaggedSamples, Samples, SliceSamples, evenly, scattered
+from loaderx.arrays.sources import Sliced, as_records, as_rows, as_slices
 from loaderx.store.format import (
     DEFAULT_LEVELS,
     DICTIONARY_CODECS,
@@ -88,7 +88,8 @@ class CodecChoice:
     candidates : tuple of CodecTrial
         From simple to complicated; none where there was nothing to try them on.
     sampled_records, sampled_bytes : int
-        What they were tried on.
+        What they were tried on, of the data or of its head: 4,096 records and 4 MiB at most, and 384 KiB or so where
+        dictionaries are among them (`choose_codec`).
     """
 
     codec: Codec
@@ -112,6 +113,7 @@ class CodecChoice:
 def choose_codec(
     data: npt.ArrayLike | Sliced | Dataset | Iterable[npt.ArrayLike],
     *,
+    dtype: npt.DTypeLike | None = None,
     level: int | None = None,
     dict_size: int | None = None,
 ) -> CodecChoice:
@@ -119,9 +121,13 @@ def choose_codec(
 
     Parameters
     ----------
-    data : array, Sliced or Dataset; or iterable of array_like
-        What has `dtype`, `shape` and slices along axis 0 is taken as `write_dataset` takes it, anything else as
-        `write_ragged` does: each array is a record. Of an iterable that is no sequence the first 64 MiB are consumed.
+    data : array_like, Sliced or Dataset; or iterable of array_like
+        What `write_dataset` or `write_ragged` would be given. With a `dtype` it is taken as `write_ragged` takes it,
+        and so are a `RaggedDataset`, an iterator, a sequence of another class than Python's own, and lists that make no
+        array because they differ in length; anything else as `write_dataset` does. Of an iterable that is no sequence
+        the first 64 MiB are consumed.
+    dtype : dtype_like, optional
+        As in `write_ragged`.
     level, dict_size
         As in `write_dataset`.
 
@@ -136,12 +142,14 @@ def choose_codec(
 
     Notes
     -----
-    Every candidate compresses the same records, up to 4 MiB spread over the data, and reads them again. Candidates are
-    "raw", "zstd", "zstd_shuffle" where the dtype has items of 2 to 255 bytes, and those with a dictionary where records
-    have 4 KiB at most in the mean and 256 of them were sampled; the dictionary learns from half of the sample, and all
-    are tried on the other. From simple to complicated, in that order, the next one is taken where it stores 10 % less
-    than the one before, or 5 % less where it only adds shuffling. Sizes alone decide, so the same data has the same
-    codec; how fast it is read is for you to look at.
+    Every candidate compresses the same records, and reads them again. They are spread over the data: 4,096 at most, of
+    4 MiB in all, and of a record over 1 MiB a piece from the middle (a quarter of both sizes where `level` is 12 or
+    more). Candidates are "raw", "zstd", "zstd_shuffle" where the dtype has items of 2 to 255 bytes, and those with a
+    dictionary where 256 records or more were sampled that have 4 KiB at most in the mean. Then at most 768 KiB of the
+    sample are used: the dictionary learns from one half of these records, and all candidates are tried on the other.
+    From simple to complicated, in that order, the next one is taken where it stores 10 % less than the one before, or 5
+    % less where it only adds shuffling. Sizes alone decide, so the same data has the same codec; how fast it is read is
+    for you to look at.
 
     Examples
     --------
@@ -151,16 +159,19 @@ def choose_codec(
     ('zstd_shuffle', ['raw', 'zstd', 'zstd_shuffle'])
     >>> choose_codec([np.arange(3), np.arange(50)]).codec
     'zstd_shuffle'
+    >>> choose_codec([[1, 2], [3]], dtype="int32").sampled_bytes
+    12
     """
     level = check_level(level)
     dict_size = check_dict_size(dict_size)
     target = Path("data")  # which errors name, for there is no path
     samples: Samples
-    if isinstance(data, Dataset) or (hasattr(data, "dtype") and hasattr(data, "shape")):
-        source, n, schema = as_slices(target, data, DEFAULT_CODEC)
-        samples = SliceSamples(source, n, schema.item_bytes, schema.dtype.itemsize)
+    rows = as_rows(data) if dtype is None else None
+    if rows is not None:
+        source, n, schema = as_slices(target, rows, DEFAULT_CODEC)
+        samples = SliceSamples(target, source, n, schema)
     else:
-        records, _ = as_records(target, data, None, None, DEFAULT_CODEC, explicit=False)
+        records, _ = as_records(target, data, dtype, None, DEFAULT_CODEC, explicit=dtype is not None)
         samples = RaggedSamples(target, data, records, _HEAD_BYTES)
     return choose(samples, level, dict_size)
 
@@ -190,8 +201,8 @@ def choose(samples: Samples, level: int | None, dict_size: int | None) -> CodecC
     learns = len(taken) >= _LEAST_RECORDS and sum(sizes) <= _SMALL_BYTES * len(taken)
     learnt: list[memoryview] = []
     if learns:
-        taken = taken[:: -(-sum(sizes) // (2 * LEARNT_BYTES))]
-        taken, learnt = taken[::2], taken[1::2]
+        tried, learnt = _split(taken, sum(sizes))
+        taken = tried or taken
     trials = _try_all(samples, taken, learnt, level, dict_size)
     ahead = [trials[0]]
     for trial in trials[1:]:
@@ -206,6 +217,19 @@ def choose(samples: Samples, level: int | None, dict_size: int | None) -> CodecC
         len(taken),
         sum(record.nbytes for record in taken),
     )
+
+
+def _split(taken: list[memoryview], total_bytes: int) -> tuple[list[memoryview], list[memoryview]]:
+    """Return the records to try codecs on and those to learn from; none where the first would have no bytes.
+
+    Of more than are learnt from some are left out, and of each two that follow each other one is tried. Which one is as
+    good as random, for records may take turns: every second could be of one kind.
+    """
+    kept = [taken[index] for index in evenly(len(taken), len(taken) // -(-total_bytes // (2 * LEARNT_BYTES)))]
+    swapped = (scattered(np.arange(len(kept) // 2)) & np.uint64(1)).tolist()
+    tried = [kept[2 * pair + swap] for pair, swap in enumerate(swapped)]
+    learnt = [kept[2 * pair + 1 - swap] for pair, swap in enumerate(swapped)]
+    return (tried, learnt) if any(record.nbytes for record in tried) else ([], [])
 
 
 def _try_all(

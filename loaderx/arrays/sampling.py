@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from loaderx.arrays.ragged import RaggedDataset
 from loaderx.arrays.ragged_records import RaggedRecords
-from loaderx.arrays.sources import Sliced
+from loaderx.arrays.schema import Schema
+from loaderx.arrays.sources import Sliced, read_slice
 from loaderx.store.buffers import as_source
 
 # More records of one length than this would say no more, and each costs a call of the source.
@@ -45,11 +46,13 @@ class Samples(Protocol):
 class SliceSamples:
     """Samples of an array that is written record by record along axis 0."""
 
-    def __init__(self, source: Sliced, n: int, record_bytes: int, item_bytes: int) -> None:
+    def __init__(self, target: Path, source: Sliced, n: int, schema: Schema) -> None:
+        self._target = target
         self._source = source
         self._n = n
-        self._record_bytes = record_bytes
-        self.item_bytes = item_bytes
+        self._schema = schema
+        self._record_bytes = schema.item_bytes
+        self.item_bytes = schema.dtype.itemsize
 
     def total_bytes(self) -> int:
         """Return how many bytes there are to write."""
@@ -60,8 +63,12 @@ class SliceSamples:
         each = min(self._record_bytes, piece_bytes or self._record_bytes)
         count = min(max(1, n_bytes // max(1, each)), self._n, most or self._n)
         return [
-            _middle(as_source(self._source[index : index + 1]), piece_bytes, self.item_bytes)
-            for index in _evenly(self._n, count).tolist()
+            _middle(
+                as_source(read_slice(self._target, self._source, self._n, self._schema, index, index + 1)),
+                piece_bytes,
+                self.item_bytes,
+            )
+            for index in evenly(self._n, count).tolist()
         ]
 
 
@@ -101,7 +108,7 @@ class RaggedSamples:
         n, record = self._sampled()
         if self._arrays is None:
             return sum(record(index).nbytes for index in range(n)) if self._is_all else None
-        sampled = _evenly(n, min(n, _FOR_A_MEAN)).tolist()
+        sampled = evenly(n, min(n, _FOR_A_MEAN)).tolist()
         return sum(record(index).nbytes for index in sampled) * n // max(1, len(sampled))
 
     def take(self, n_bytes: int, most: int | None = None, piece_bytes: int | None = None) -> list[memoryview]:
@@ -110,7 +117,8 @@ class RaggedSamples:
         chosen: dict[int, memoryview] = {}
         total = 0
         # Wherever there are bytes enough, the records so far are spread over all of them.
-        for index in _halving(_evenly(n, min(n, most or _MOST_RECORDS))):
+        indices = evenly(n, min(n, most or _MOST_RECORDS))
+        for index in indices[_halving(len(indices))].tolist():
             chosen[index] = _middle(record(index), piece_bytes, self.item_bytes)
             total += chosen[index].nbytes
             if total >= n_bytes:
@@ -128,11 +136,6 @@ class RaggedSamples:
     def _read_head(self) -> list[memoryview]:
         import logging
 
-        logging.getLogger(__name__).info(
-            "%s: an iterable cannot be sampled all over: its first %d bytes stand for all of it",
-            self._target,
-            self._head_bytes,
-        )
         self._head = []
         total = 0
         self._is_all = True
@@ -141,22 +144,51 @@ class RaggedSamples:
             total += record.nbytes
             if total >= self._head_bytes:
                 self._is_all = False
+                logging.getLogger(__name__).info(
+                    "%s: an iterable cannot be sampled all over: its first %d bytes stand for all of it",
+                    self._target,
+                    self._head_bytes,
+                )
                 break
         return self._head
 
 
-def _evenly(n: int, count: int) -> npt.NDArray[np.int64]:
-    """Return `count` of the numbers below `n`, evenly spread and in order."""
-    return np.unique(np.linspace(0, max(n - 1, 0), count).astype(np.int64))
+def evenly(n: int, count: int) -> npt.NDArray[np.int64]:
+    """Return `count` of the numbers below `n`, in order: the first and the last, and between them one of each stretch.
+
+    Which of a stretch is as good as random, and always the same one: equal steps would see one kind of records only
+    where two take turns.
+    """
+    edges = np.arange(count + 1, dtype=np.int64) * n // max(count, 1)
+    chosen = edges[:-1] + (scattered(np.arange(count)) % np.diff(edges).astype(np.uint64)).astype(np.int64)
+    if count > 1:
+        chosen[0], chosen[-1] = 0, n - 1
+    return chosen
 
 
-def _halving(indices: npt.NDArray[np.int64]) -> list[int]:
-    """Return indices in an order whose every beginning is spread over them: the first, the middle, the quarters ..."""
-    digits = max(len(indices) - 1, 0).bit_length()
-    reversed_digits = [int(f"{place:0{digits}b}"[::-1], 2) for place in range(len(indices))]
-    places = np.argsort(np.array(reversed_digits, np.int64))
-    order: list[int] = indices[places].tolist()
-    return order
+def scattered(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Return a number of 64 bits for each, as good as random (the finalizer of Steele, Lea and Flood's SplitMix64)."""
+    mixed = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _halving(n: int) -> npt.NDArray[np.int64]:
+    """Return the numbers below `n` in an order whose every beginning is spread over them.
+
+    Of the first two one is in each half, of the first four one in each quarter, and so on, at a place in it that is as
+    good as random: van der Corput's sequence, scrambled as Owen does.
+    """
+    digits = max(n - 1, 0).bit_length()
+    places = np.arange(1 << digits, dtype=np.int64)
+    order = np.zeros_like(places)
+    for digit in range(digits):
+        # The digits of a place, the lowest first, say to which half of a half of ... it belongs.
+        upper = places & ((1 << digit) - 1)
+        flipped = (scattered(upper + (1 << digit)) & np.uint64(1)).astype(np.int64)
+        order = 2 * order + (places >> digit & 1 ^ flipped)
+    return order[order < n]
 
 
 def _middle(record: memoryview, piece_bytes: int | None, item_bytes: int) -> memoryview:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,9 @@ from loaderx.arrays.ragged_records import RaggedRecords
 from loaderx.arrays.schema import Schema, new_schema
 from loaderx.errors import SchemaError
 from loaderx.store.options import Codec, check_count
+
+# Python's own sequences, of which NumPy makes arrays at once; another class may read from a disk.
+_OWN_SEQUENCES: Final = (list, tuple, range, str, bytes, bytearray, memoryview, array.array)
 
 
 class Sliced(Protocol):
@@ -41,6 +45,47 @@ class _Records:
         return records
 
 
+class _Stacked:
+    """Arrays of one dtype and shape in a list, as the array that they make: no copy of all of them is made."""
+
+    def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
+        self.dtype = arrays[0].dtype
+        self.shape = (len(arrays), *arrays[0].shape)
+        self._arrays = arrays
+
+    def __getitem__(self, key: slice) -> npt.NDArray[Any]:
+        return np.asarray(self._arrays[key])
+
+
+def as_rows(data: Any) -> Any:
+    """Return what `as_slices` takes, where data is for `write_dataset`; None where it is for `write_ragged`.
+
+    Where either would do, it is for `write_dataset`. The records are the same.
+    """
+    if isinstance(data, RaggedDataset) or (
+        isinstance(data, Sequence) and not isinstance(data, _OWN_SEQUENCES)
+    ):
+        return None
+    if not isinstance(data, list | tuple):
+        is_array = (
+            hasattr(data, "__array__") or hasattr(data, "__array_interface__") or hasattr(data, "dtype")
+        )
+        is_one = (
+            isinstance(data, (Dataset, Mapping, *_OWN_SEQUENCES))
+            or is_array
+            or not isinstance(data, Iterable)
+        )
+        return data if is_one else None
+    if data and all(type(item) is np.ndarray for item in data):
+        first = data[0]
+        if all(item.dtype == first.dtype and item.shape == first.shape for item in data):
+            return _Stacked(data)
+    try:
+        return np.asarray(data)
+    except ValueError:  # they differ in length
+        return None
+
+
 def as_slices(target: Path, data: Any, codec: Codec) -> tuple[Any, int, Schema]:
     """Return what gives slices of an array along axis 0, their number, and the schema of a dataset of them.
 
@@ -64,6 +109,36 @@ def as_slices(target: Path, data: Any, codec: Codec) -> tuple[Any, int, Schema]:
         )
     n, *shape = (check_count("shape", count) for count in source.shape)
     return source, n, new_schema(target, "fixed", np.dtype(source.dtype), tuple(shape), codec)
+
+
+def read_slice(
+    target: Path, source: Sliced, n: int, schema: Schema, first: int, stop: int
+) -> npt.NDArray[Any]:
+    """Return a slice of what `as_slices` gave, checked to be what its dtype and shape say.
+
+    Parameters
+    ----------
+    target : pathlib.Path
+        Named in errors.
+    source : Sliced
+    n : int
+        How many records it has.
+    schema : Schema
+    first, stop : int
+        Within them: a source need not know what a slice beyond its end means.
+
+    Raises
+    ------
+    SchemaError
+    """
+    block = np.asarray(source[first:stop])
+    if block.dtype != schema.dtype or block.shape != (stop - first, *schema.shape):
+        raise SchemaError(
+            f"{target}: the source gave {block.dtype} {block.shape} for its slice {first}:{stop}, and said "
+            f"{schema.dtype} {(n, *schema.shape)} in all",
+            path=target,
+        )
+    return block
 
 
 def as_records(
@@ -94,6 +169,9 @@ def as_records(
     _check_not_files(target, arrays)
     if isinstance(arrays, bytes | bytearray):
         raise SchemaError(f"{target}: a {type(arrays).__name__} is no iterable of arrays", path=target)
+    if isinstance(arrays, RaggedDataset):  # which knows them, also where it is empty
+        dtype = arrays.dtype if dtype is None else dtype
+        item_shape = arrays.item_shape if item_shape is None else item_shape
     records = RaggedRecords(target, arrays, dtype, item_shape, explicit=explicit)
     return records, new_schema(target, "ragged", records.dtype, records.item_shape, codec)
 

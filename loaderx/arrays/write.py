@@ -16,6 +16,7 @@ from loaderx.arrays.choosing import (
     DEFAULT_CODEC,
     LEARNT_BYTES,
     SAMPLED_FOR_EACH_BYTE,
+    CodecChoice,
     check_dict_size,
     choose,
     dictionary_bytes,
@@ -24,7 +25,7 @@ from loaderx.arrays.dataset import Dataset
 from loaderx.arrays.progress import Progress, reporting
 from loaderx.arrays.sampling import RaggedSamples, Samples, SliceSamples
 from loaderx.arrays.schema import Schema, read_schema, write_schema
-from loaderx.arrays.sources import Sliced, as_records, as_slices
+from loaderx.arrays.sources import Sliced, as_records, as_slices, read_slice
 from loaderx.errors import OptionError, SchemaError, ZrecordError
 from loaderx.store import files
 from loaderx.store.append import Append
@@ -49,7 +50,7 @@ _CHUNK_BYTES = 64 << 20
 def write_dataset(
     path: str | os.PathLike[str],
     array: npt.ArrayLike | Sliced | Dataset,
-    codec: CodecOrAuto = "zstd",
+    codec: CodecOrAuto | None = None,
     chunk_bytes: int = _CHUNK_BYTES,
     dict_size: int | None = None,
     *,
@@ -69,9 +70,10 @@ def write_dataset(
     array : array_like, shape (n, *shape)
         Anything that has `dtype`, `shape` and slices along axis 0 is read slice by slice: an array, a memory map, a
         dataset of another library; and so is a `Dataset`. Anything else is converted by `numpy.asarray`.
-    codec : {"zstd", "raw", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict", "auto"}
+    codec : {"zstd", "raw", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict", "auto"}, optional
+        None: that of the dataset which is appended to, and "zstd" for a new one.
         "auto" tries them on some records and takes what stores these smallest, by the rule of `choose_codec`; what it
-        took and why is logged, and the dataset's `codec` from then on. Of an existing dataset it is that codec.
+        took and why is logged, and the dataset's `codec` from then on. Of an existing dataset it is that codec, too.
         "zstd_shuffle" puts the bytes of equal significance of each record's numbers side by side before it compresses:
         smaller and faster to read for floats and integers of 2 to 16 bytes; loaderx 0.7.3 cannot read it.
         "zstd_dict" trains a dictionary first, on records spread over the data: much smaller for many small, similar
@@ -124,18 +126,12 @@ def write_dataset(
 
     def add(append: Append) -> Iterator[int]:
         for first in range(0, n, step):
-            block = np.asarray(source[first : first + step])
-            if block.dtype != schema.dtype or block.shape != (min(step, n - first), *schema.shape):
-                raise SchemaError(
-                    f"{target}: the source gave {block.dtype} {block.shape} for its slice {first}:{first + step}, and "
-                    f"said {schema.dtype} {(n, *schema.shape)} in all",
-                    path=target,
-                )
+            block = read_slice(target, source, n, schema, first, min(first + step, n))
             append.add(as_source(block), len(block), record_bytes, item_size=max(1, item_bytes))
             yield len(block) * record_bytes
 
-    samples = SliceSamples(source, n, record_bytes, item_bytes)
-    writer = _Writer(target, schema, codec == "auto", level, threads, dict_size, overwrite, upgrade)
+    samples = SliceSamples(target, source, n, schema)
+    writer = _Writer(target, schema, codec, level, threads, dict_size, overwrite, upgrade)
     with reporting(progress, n * record_bytes) as report:
         writer.write(add, samples, report)
     return n
@@ -146,7 +142,7 @@ def write_ragged(
     arrays: Iterable[npt.ArrayLike],
     dtype: npt.DTypeLike | None = None,
     item_shape: Sequence[int] | int | None = None,
-    codec: CodecOrAuto = "zstd",
+    codec: CodecOrAuto | None = None,
     chunk_bytes: int = _CHUNK_BYTES,
     dict_size: int | None = None,
     *,
@@ -169,9 +165,9 @@ def write_ragged(
         everything where a dtype is given here, also to floats of less precision.
     item_shape : sequence of int, optional
         The shape of one row; None: the first array's.
-    codec : {"zstd", "raw", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict", "auto"}
-        A dictionary is trained, and "auto" decides, on records spread over the data where `arrays` is a sequence, and
-        over the first `chunk_bytes` of any other iterable.
+    codec : {"zstd", "raw", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict", "auto"}, optional
+        As in `write_dataset`. A dictionary is trained, and "auto" decides, on records spread over the data where
+        `arrays` is a sequence, and over the first `chunk_bytes` of any other iterable.
     chunk_bytes, dict_size, level, threads, progress, overwrite, upgrade
         As in `write_dataset`; a progress callable gets None for the bytes in all.
 
@@ -217,7 +213,7 @@ def write_ragged(
             written += 1
         yield _add_var(append, buffer, lens, schema.dtype.itemsize)
 
-    writer = _Writer(target, schema, codec == "auto", level, threads, dict_size, overwrite, upgrade)
+    writer = _Writer(target, schema, codec, level, threads, dict_size, overwrite, upgrade)
     with reporting(progress, None) as report:
         writer.write(add, samples, report)
     return written
@@ -230,7 +226,7 @@ class _Writer:
         self,
         target: Path,
         schema: Schema,
-        chooses: bool,
+        codec: CodecOrAuto | None,
         level: int | None,
         threads: int,
         dict_size: int | None,
@@ -239,14 +235,8 @@ class _Writer:
     ) -> None:
         self._target = target
         self._schema = schema
-        self._chooses = chooses
-        self._level = check_level(level)
-        if level is not None and schema.codec == "raw":
-            raise OptionError(
-                f"level is {level}, and codec 'raw' compresses nothing: leave it out, or choose another",
-                option="level",
-                value=level,
-            )
+        self._codec = codec
+        self._level = check_level(level, codec)
         self._threads = check_threads(threads)
         self._overwrite = check_flag("overwrite", overwrite)
         self._upgrade = check_flag("upgrade", upgrade)
@@ -268,16 +258,27 @@ class _Writer:
         if not self._overwrite and _dataset_exists(self._target):
             there = read_schema(self._target)
             _check_same(self._target, there, self._schema)
-            if self._chooses:
+            if self._codec in (None, "auto"):
                 self._schema = replace(self._schema, codec=there.codec)
+            if self._codec is None:
+                self._check_level_of_dataset()
             self._fill(Zrecord, self._target, add, samples, report)
             return
         with Staging(self._target, replace=self._overwrite) as staging:
-            if self._chooses:
+            if self._codec == "auto":
                 self._choose(samples)
             self._fill(StagedZrecord, staging.path, add, samples, report)
             write_schema(staging.path, self._schema)
             staging.install()
+
+    def _check_level_of_dataset(self) -> None:
+        if self._level is not None and self._schema.codec == "raw":
+            raise OptionError(
+                f"{self._target}: level is {self._level}, and the dataset's codec, 'raw', compresses nothing: leave it "
+                "out, or choose another codec",
+                option="level",
+                value=self._level,
+            )
 
     def _choose(self, samples: Samples) -> None:
         import logging
@@ -288,7 +289,8 @@ class _Writer:
 
     def _fill(self, kind: type[Zrecord], path: Path, add: Any, samples: Samples, report: Any) -> None:
         codec = self._schema.codec
-        with kind(path, codec, level=self._level, threads=self._threads, upgrade=self._upgrade) as store:
+        level = None if codec == "raw" else self._level  # "auto" may have found that it is best
+        with kind(path, codec, level=level, threads=self._threads, upgrade=self._upgrade) as store:
             trains = codec in DICTIONARY_CODECS and not store.has_dict()
             try:
                 if trains:
@@ -312,8 +314,14 @@ class _Writer:
         )
 
 
-def _check_codec(codec: CodecOrAuto) -> Codec:
-    """Return a codec's name, for "auto" the default, or raise `OptionError`."""
+def _check_codec(codec: CodecOrAuto | None) -> Codec:
+    """Return a codec's name, for None and "auto" the default, or raise `OptionError`."""
+    if codec is None:
+        return DEFAULT_CODEC
+    if isinstance(codec, CodecChoice):
+        raise OptionError(
+            f"codec is a CodecChoice: give its codec, {codec.codec!r}", option="codec", value=codec
+        )
     checked: CodecOrAuto = check_choice("codec", codec, (*CODECS, "auto"))
     return DEFAULT_CODEC if checked == "auto" else checked
 

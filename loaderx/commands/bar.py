@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from loaderx.commands import program
+
 #: Called with (bytes done, total bytes or None); False for no bar. What `loaderx.write_dataset` takes.
 Tick = Callable[[int, int | None], None]
 
@@ -39,7 +41,7 @@ def byte_bar(title: str, total_bytes: int, *, shown: bool) -> Iterator[Tick]:
 
     with tqdm(
         total=total_bytes,
-        desc=title,
+        desc=program.shown(title),
         unit="iB",
         unit_scale=True,
         unit_divisor=1024,

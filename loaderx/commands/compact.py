@@ -10,17 +10,17 @@ from typing import Any
 
 from loaderx import Zrecord
 from loaderx.commands.bar import late_bar
-from loaderx.commands.paths import is_store, parse_path, stores_inside_named
-from loaderx.commands.program import DONE
+from loaderx.commands.paths import attempt, is_store, parse_path
+from loaderx.commands.program import DONE, FAILED, say, shown
 from loaderx.commands.sizes import count, format_bytes
 from loaderx.commands.waiting import add_timeout, patiently
 
 DESCRIPTION = """\
-Move the records of a store together, in place, and give the disk space of deleted records back. Indices stay, and no
-second copy of the store is made: 64 MiB of free space are enough.
+Move the records of a store together, or of several, in place, and give the disk space of deleted records back. Indices
+stay, and no second copy of the store is made: 64 MiB of free space are enough.
 
 Nobody else may have the store open meanwhile. Whatever stops it loses no record: run it again, and it goes on from
-where it was.
+where it was. Whatever is wrong with one store, those that follow are compacted all the same.
 
 Exit code: 0 done, 2 wrong usage, a store that others have open or an error with files, 130 interrupted.
 """
@@ -28,35 +28,49 @@ Exit code: 0 done, 2 wrong usage, a store that others have open or an error with
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("path", metavar="PATH", type=parse_path, help="the store")
+    parser.add_argument("paths", metavar="PATH", nargs="+", type=parse_path, help="a store")
     add_timeout(parser)
     parser.add_argument(
         "--quiet", action="store_true", help="no progress bar, no line on stdout; --json still prints"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, and no progress bar")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object for each store, on a line, and no progress bar",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compact a store and print how much it gave back."""
-    if not is_store(options.path):
-        with stores_inside_named(options.path):
-            Zrecord(options.path, mode="r").close()  # says what is there; for writing, it would make a store
-    with late_bar("compact", shown=not (options.json or options.quiet)) as progress:
-        before, after = patiently(
-            "loaderx compact", options.timeout, lambda timeout_s: _compact(options.path, timeout_s, progress)
-        )
+    """Compact stores and print how much each gave back."""
+    return max(_run_one(path, options) for path in options.paths)
+
+
+def _run_one(path: Path, options: argparse.Namespace) -> int:
+    stats = attempt("loaderx compact", path, lambda: _compact_patiently(path, options))
+    if stats is None:
+        return FAILED
+    before, after = stats
     facts = {
-        "path": str(options.path),
+        "path": str(path),
         "records": after["records"],
         "bytes_before": before["chunk_bytes"],
         "bytes_after": after["chunk_bytes"],
         "bytes_given_back": before["chunk_bytes"] - after["chunk_bytes"],
     }
     if options.json:
-        print(json.dumps(facts))
+        say(json.dumps(facts))
     elif not options.quiet:
-        print(_line(facts))
+        say(_line(facts))
     return DONE
+
+
+def _compact_patiently(path: Path, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    if not is_store(path):
+        Zrecord(path, mode="r").close()  # says what is there; for writing, it would make a store
+    with late_bar("compact", shown=not (options.json or options.quiet)) as progress:
+        return patiently(
+            "loaderx compact", options.timeout, lambda timeout_s: _compact(path, timeout_s, progress)
+        )
 
 
 def _compact(
@@ -72,6 +86,4 @@ def _compact(
 def _line(facts: dict[str, int | str]) -> str:
     before, after, back = (int(facts[name]) for name in ("bytes_before", "bytes_after", "bytes_given_back"))
     size = f"{format_bytes(before)} -> {format_bytes(after)}"
-    return (
-        f"{facts['path']}: {count(int(facts['records']), 'record')}, {format_bytes(back)} given back ({size})"
-    )
+    return f"{shown(facts['path'])}: {count(int(facts['records']), 'record')}, {format_bytes(back)} given back ({size})"

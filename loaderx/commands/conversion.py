@@ -31,6 +31,7 @@ from loaderx.commands.npy_files import NpyFiles, NpyRecords
 from loaderx.commands.npz_members import NpzMember
 from loaderx.commands.paths import is_store
 from loaderx.commands.program import CommandError, MismatchError
+from loaderx.store.format import DICTIONARY_CODECS
 from loaderx.store.options import Codec, CodecOrAuto
 
 #: An array along axis 0, or records of different lengths.
@@ -147,7 +148,7 @@ def settle_codec(path: Path, settings: Settings) -> CodecOrAuto:
     Raises
     ------
     CommandError
-        If a level is set for the codec ``"raw"``, which compresses nothing.
+        If a level is set for the codec ``"raw"``, which compresses nothing, or a size of a dictionary for one without.
     """
     codec = settings.codec
     appends = settings.append and is_store(path)
@@ -156,7 +157,22 @@ def settle_codec(path: Path, settings: Settings) -> CodecOrAuto:
     if codec == "raw" and settings.level is not None:
         why = "" if settings.codec == "raw" else f", and {path} has the codec raw"
         raise CommandError(f"{LEVEL_WITHOUT_CODEC}{why}")
+    if settings.dict_size is not None and not (appends and settings.codec == "auto"):
+        check_dict_size(codec, path if appends and settings.codec is None else None)
     return codec or DEFAULT_CODEC
+
+
+def check_dict_size(codec: CodecOrAuto | None, store: Path | None = None) -> None:
+    """Check that a codec takes a size of a dictionary: the one asked for, or the one of a store appended to.
+
+    Raises
+    ------
+    CommandError
+        If it does not.
+    """
+    if codec not in (*DICTIONARY_CODECS, "auto"):
+        why = "" if store is None else f", and {store} has the codec {codec}"
+        raise CommandError(f"--dict-size goes with --codec {', '.join(DICTIONARY_CODECS)} or auto{why}")
 
 
 def convert_source(source: Source, path: Path, settings: Settings, *, bar: bool = False) -> Conversion:

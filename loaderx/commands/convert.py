@@ -9,12 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from loaderx._env import read_pool_bytes
 from loaderx.commands.conversion import (
     DEFAULT_CODEC,
     LEVEL_WITHOUT_CODEC,
     Conversion,
     Settings,
     check_destination,
+    check_dict_size,
     convert_source,
     verify,
 )
@@ -29,9 +31,9 @@ from loaderx.commands.npy_files import (
 from loaderx.commands.npy_header import NPY_MAGIC
 from loaderx.commands.npz_folder import convert_npz
 from loaderx.commands.paths import parse_path
-from loaderx.commands.program import DONE, CommandError, complain, listed
+from loaderx.commands.program import DONE, CommandError, complain, listed, say, shown
 from loaderx.commands.sizes import count, format_bytes, format_ratio, mib_per_s, parse_size, ratio
-from loaderx.store.format import CODECS, DICTIONARY_CODECS
+from loaderx.store.format import CODECS
 
 DESCRIPTION = """\
 Turn NumPy files into stores.
@@ -129,8 +131,10 @@ def run(options: argparse.Namespace) -> int:
     """Convert, verify if asked to, and say what was done."""
     if options.level is not None and options.codec == "raw":
         raise CommandError(LEVEL_WITHOUT_CODEC)
-    if options.dict_size is not None and options.codec not in (*DICTIONARY_CODECS, "auto"):
-        raise CommandError(f"--dict-size goes with --codec {', '.join(DICTIONARY_CODECS)} or auto")
+    if options.dict_size is not None and not (options.append and options.codec is None):
+        check_dict_size(options.codec)
+    if options.verify:
+        read_pool_bytes()  # what is wrong with it is said before anything is written
     if options.upgrade and not options.append:
         raise CommandError("--upgrade goes with --append: a new store is of the format version that it needs")
     settings = Settings(
@@ -167,12 +171,12 @@ def run(options: argparse.Namespace) -> int:
             verify(source, conversions[0], threads=settings.threads, bar=bar)
         details = {"files": len(files), **_store_facts(conversions[0])}
     if options.json:
-        print(json.dumps({**details, **_facts(conversions), "verified": options.verify}))
+        say(json.dumps({**details, **_facts(conversions), "verified": options.verify}))
     elif not options.quiet:
         for conversion in conversions:
             if conversion.choice is not None:
-                print(f"{conversion.path}: codec {conversion.codec}: {conversion.choice.reason}")
-            print(_line(conversion, verified=options.verify))
+                say(f"{shown(conversion.path)}: codec {conversion.codec}: {conversion.choice.reason}")
+            say(_line(conversion, verified=options.verify))
     return DONE
 
 
@@ -248,4 +252,4 @@ def _line(conversion: Conversion, *, verified: bool) -> str:
     parts.append(f"{mib_per_s(conversion.bytes_in, conversion.seconds):,.1f} MiB/s")
     if verified:
         parts.append("verified")
-    return f"{conversion.path}: " + ", ".join(parts)
+    return f"{shown(conversion.path)}: " + ", ".join(parts)

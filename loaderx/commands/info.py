@@ -5,35 +5,44 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from loaderx import Zrecord
 from loaderx.arrays.schema import read_schema
-from loaderx.commands.paths import parse_path, stores_inside_named
-from loaderx.commands.program import DONE
+from loaderx.commands.paths import attempt, parse_path
+from loaderx.commands.program import DONE, FAILED, say, shown
 from loaderx.commands.sizes import count, format_bytes, format_ratio, ratio
 
 DESCRIPTION = """\
-Say what a store holds. Nothing is changed, and permission to read is enough.
+Say what a store holds, or several. Nothing is changed, and permission to read is enough.
 
 Stored bytes are those of the records as they lie on disk, logical bytes those of the records as they are read.
 Reclaimable bytes belong to deleted records until the store is compacted.
+
+Whatever is wrong with one store, those that follow are told of all the same.
+
+Exit code: 0 done, 2 wrong usage, no store or an error with files.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("path", metavar="PATH", type=parse_path, help="the store")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("paths", metavar="PATH", nargs="+", type=parse_path, help="a store")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each store, on a line")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the facts about a store."""
-    with stores_inside_named(options.path):
-        facts = describe_store(options.path)
-    print(json.dumps(facts) if options.json else "\n".join(_lines(facts)))
-    return DONE
+    """Print the facts about each store."""
+    code = DONE
+    for path in options.paths:
+        facts = attempt("loaderx info", path, partial(describe_store, path))
+        if facts is None:
+            code = FAILED
+        else:
+            say(json.dumps(facts) if options.json else "\n".join(_lines(facts)))
+    return code
 
 
 def describe_store(path: Path) -> dict[str, Any]:
@@ -95,4 +104,4 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         ("format", f"version {facts['format_version']}"),
     ]
     width = max(len(label) for label, _ in rows)
-    return [facts["path"], *(f"  {label:<{width}}  {text}" for label, text in rows)]
+    return [shown(facts["path"]), *(f"  {label:<{width}}  {text}" for label, text in rows)]

@@ -21,7 +21,7 @@ from loaderx.commands.conversion import (
 )
 from loaderx.commands.npz_members import NpzFile, NpzMember
 from loaderx.commands.paths import find_stores, is_leftover, is_store
-from loaderx.commands.program import CommandError, listed
+from loaderx.commands.program import CommandError, complain, listed
 from loaderx.store import files
 from loaderx.store.create import foreign_files
 from loaderx.store.staging import Staging
@@ -85,6 +85,7 @@ def convert_npz(
             _check_place(member, paths[name], settings)
         names = [path.name for path in paths.values()]
         _check_same_arrays(archive, folder, names, stores, settings, chosen=bool(only))
+        _warn_of_lengths(archive, members)
         write = _append if settings.append and stores else _build
         conversions = write(members, folder, paths, settings, bar=bar)
         if verified:
@@ -92,6 +93,18 @@ def convert_npz(
                 verify(member, conversions[name], threads=settings.threads, bar=bar)
                 member.close()
     return conversions
+
+
+def _warn_of_lengths(archive: Path, members: Mapping[str, NpzMember]) -> None:
+    """Say so where the arrays are of different lengths: their records do not go together."""
+    lengths = {name: len(member) for name, member in members.items()}
+    if len(set(lengths.values())) > 1:
+        told = listed([f"{name} {length:,}" for name, length in lengths.items()])
+        complain(
+            "loaderx convert",
+            f"warning: the arrays of {archive} differ in length ({told}), so the records of their stores do not go "
+            "together by their indices",
+        )
 
 
 def _append(

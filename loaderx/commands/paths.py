@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from loaderx.commands.program import CommandError, listed
-from loaderx.errors import NotAStoreError
+from loaderx.commands.program import CommandError, complain, describe_os_error, listed
+from loaderx.errors import LoaderxError, NotAStoreError
 from loaderx.store.format import META
+
+Result = TypeVar("Result")
 
 #: What a writer that died left behind: the partial folder it built in, or the store it was about to replace.
 _LEFTOVER = re.compile(r"\..*\.(partial|replaced)-[0-9]+-[0-9a-f]+")
@@ -62,3 +65,24 @@ def stores_inside_named(path: Path) -> Iterator[None]:
         if not inside:
             raise
         raise CommandError(f"{error}; it holds the stores {listed(inside)}") from error
+
+
+def attempt(prefix: str, path: Path, action: Callable[[], Result]) -> Result | None:
+    """Do something with one of several stores; what is wrong with it is one line on stderr, and None.
+
+    Parameters
+    ----------
+    prefix : str
+        Start of the line, such as ``loaderx info``.
+    path : Path
+    action : callable
+        Prints nothing on stdout, whose errors are not the store's.
+    """
+    try:
+        with stores_inside_named(path):
+            return action()
+    except (CommandError, LoaderxError) as error:
+        complain(prefix, str(error))
+    except OSError as error:
+        complain(prefix, describe_os_error(error))
+    return None

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 import traceback
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
@@ -38,6 +39,9 @@ _AGAIN_S = 0.001
 
 #: A second Ctrl-C this soon after the first is ignored, so that it cannot stop the clean-up.
 CLEANUP_GRACE_S = 2.0
+
+# Controls, separators of lines and paragraphs, and bytes of a path that are no text.
+_NOT_SHOWN = ("Cc", "Zl", "Zp", "Cs")
 
 
 class CommandError(Exception):
@@ -87,7 +91,8 @@ class Parser(argparse.ArgumentParser):
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         """Print the help; unlike argparse's own, say when it cannot be written."""
-        print(self.format_help(), end="", file=file)
+        with _stdout_named():
+            print(self.format_help(), end="", file=file)
 
 
 def run_command(name: str, argv: Sequence[str], prog: str) -> int:
@@ -212,6 +217,20 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def shown(name: object) -> str:
+    """Write a name for a terminal: what would move the cursor or end the line is escaped.
+
+    >>> shown("a\\nb\\x1b[2J")
+    'a\\\\nb\\\\x1b[2J'
+    """
+    return "".join(
+        character.encode("unicode_escape").decode()
+        if unicodedata.category(character) in _NOT_SHOWN
+        else character
+        for character in str(name)
+    )
+
+
 def listed(names: Sequence[str], at_most: int = 10) -> str:
     """Write names one after another, and of many only the first.
 
@@ -220,6 +239,12 @@ def listed(names: Sequence[str], at_most: int = 10) -> str:
     """
     shown = ", ".join(names[:at_most])
     return f"{shown} and {len(names) - at_most} more" if len(names) > at_most else shown
+
+
+def say(text: str) -> None:
+    """Print lines on stdout, at once."""
+    with _stdout_named():
+        print(text, flush=True)
 
 
 def complain(prefix: str, message: str) -> None:
@@ -232,7 +257,7 @@ def complain(prefix: str, message: str) -> None:
     message : str
     """
     with contextlib.suppress(OSError):  # where nobody reads stderr either, the exit code still tells
-        print(f"{prefix}: {one_line(message)}", file=sys.stderr, flush=True)
+        print(f"{prefix}: {shown(one_line(message))}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -291,8 +316,19 @@ def _run_and_flush(action: Callable[[], int]) -> int:
         exit_code = action()
     except SystemExit as stop:  # argparse, after --help
         exit_code = stop.code if isinstance(stop.code, int) else DONE
-    sys.stdout.flush()
+    with _stdout_named():
+        sys.stdout.flush()
     return exit_code
+
+
+@contextlib.contextmanager
+def _stdout_named() -> Iterator[None]:
+    """Have an error of the block say that it was standard output which could not be written."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = "standard output"
+        raise
 
 
 def _forget_stdout_if_it_fails() -> None:

@@ -7,9 +7,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from loaderx import LoaderxError
-from loaderx.commands.paths import parse_path, stores_inside_named
-from loaderx.commands.program import DONE, FAILED, CommandError, complain, describe_os_error
+from loaderx.commands.paths import attempt, parse_path
+from loaderx.commands.program import DONE, FAILED, say, shown
 from loaderx.commands.sizes import count, format_bytes
 from loaderx.commands.waiting import add_timeout, patiently
 from loaderx.store.pack import SizeChange
@@ -38,19 +37,17 @@ def run(name: str, change: Callable[..., SizeChange], options: argparse.Namespac
 
 
 def _run_one(prefix: str, path: Path, change: Callable[..., SizeChange], options: argparse.Namespace) -> int:
-    try:
-        with stores_inside_named(path):
-            done = patiently(prefix, options.timeout, lambda timeout_s: change(path, timeout_s=timeout_s))
-    except (CommandError, LoaderxError) as error:
-        complain(prefix, str(error))
-        return FAILED
-    except OSError as error:
-        complain(prefix, describe_os_error(error))
+    done = attempt(
+        prefix,
+        path,
+        lambda: patiently(prefix, options.timeout, lambda timeout_s: change(path, timeout_s=timeout_s)),
+    )
+    if done is None:
         return FAILED
     if options.json:
-        print(json.dumps(done.as_dict() | {"path": str(path)}), flush=True)
+        say(json.dumps(done.as_dict() | {"path": str(path)}))
     elif not options.quiet:
-        print(_line(path, done), flush=True)
+        say(_line(path, done))
     return DONE
 
 
@@ -63,4 +60,4 @@ def _line(path: Path, done: SizeChange) -> str:
     if done.removed:
         parts.append(f"{count(len(done.removed), 'leftover')} removed")
     parts += [f"{name} kept" for name in done.set_aside]
-    return f"{path}: {', '.join(parts)}"
+    return f"{shown(path)}: {', '.join(parts)}"

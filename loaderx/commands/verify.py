@@ -26,6 +26,8 @@ from loaderx.commands.program import (
     complain,
     describe_os_error,
     one_line,
+    say,
+    shown,
 )
 from loaderx.commands.sizes import count
 from loaderx.commands.waiting import add_timeout, patiently
@@ -98,7 +100,7 @@ def _run_one(path: Path, options: argparse.Namespace) -> int:
         # So damaged that there are no records to be looked at one by one.
         complain(_PREFIX, str(error))
         if options.json:
-            print(json.dumps({"path": str(path), "ok": False, "error": one_line(str(error))}), flush=True)
+            say(json.dumps({"path": str(path), "ok": False, "error": one_line(str(error))}))
         return MISMATCH
     except (CommandError, LoaderxError) as error:
         complain(_PREFIX, str(error))
@@ -122,9 +124,9 @@ def _judge(path: Path, report: Report, options: argparse.Namespace) -> int:
         code = max(code, MISMATCH)
     if options.json:
         facts = {**report.as_dict(), "path": str(path), "ok": code == DONE, "error": wrong_schema}
-        print(json.dumps(facts), flush=True)
+        say(json.dumps(facts))
     elif not (options.quiet and code == DONE):
-        print("\n".join(_lines(path, report)), flush=True)
+        say("\n".join(_lines(path, report)))
     if wrong_schema is not None:
         complain(_PREFIX, wrong_schema)
     return code
@@ -160,8 +162,8 @@ def _lines(path: Path, report: Report) -> list[str]:
         if report.recovery.finished:
             rows.append(("unfinished", "a delete or a compaction, taken as carried out"))
     width = max(len(label) for label, _ in rows)
-    lines = [str(path), *(f"  {label:<{width}}  {text}" for label, text in rows)]
-    lines += [f"  {_place(damage)}: {damage.problem}" for damage in report.damaged[:SHOWN]]
+    lines = [shown(path), *(f"  {label:<{width}}  {text}" for label, text in rows)]
+    lines += [f"  {_place(damage)}: {shown(damage.problem)}" for damage in report.damaged[:SHOWN]]
     if len(report.damaged) > SHOWN:
         lines.append(f"  and {len(report.damaged) - SHOWN:,} more: --json names them all")
     return lines

@@ -29,7 +29,7 @@ from loaderx.errors import (
     ZrecordError,
 )
 from loaderx.store import files
-from loaderx.store.buffers import as_indices, as_source
+from loaderx.store.buffers import as_byte_counts, as_source
 from loaderx.store.format import (
     CODECS,
     MAX_ITEM_BYTES,
@@ -42,7 +42,7 @@ from loaderx.store.format import (
     entry_at,
 )
 from loaderx.store.header import Header
-from loaderx.store.options import Codec, check_count
+from loaderx.store.options import Codec, check_count, check_item_size
 from loaderx.store.rows import byte_blocks
 from loaderx.store.session import Session
 from loaderx.store.sums import new_slots, sums_bytes
@@ -225,7 +225,7 @@ class Appender:
                 limit_bytes=version.max_record_bytes,
             )
         if self._length + n > version.max_records:
-            raise self._full(n, f"{version.max_records} records")
+            raise self._full(n, f"{version.max_records} records", version)
         return version
 
     def commit(self) -> int:
@@ -273,14 +273,14 @@ class Appender:
             self._session.take_back_sums()
         self._tail_chunk = old.tail_chunk
 
-    def _full(self, requested: int, limit: str) -> StoreFullError:
+    def _full(self, requested: int, limit: str, version: Version) -> StoreFullError:
         return StoreFullError(
             f"{self._store}: no room for {requested} more records behind the {self._length} it holds: a store of "
-            f"format version {self._version.number} ends at {limit}. Begin another store{self._or_upgrade()}",
+            f"format version {version.number} ends at {limit}. Begin another store{self._or_upgrade()}",
             store=self._store,
             length=self._length,
             requested=requested,
-            limit=self._version.max_records,
+            limit=version.max_records,
         )
 
     def _or_upgrade(self) -> str:
@@ -365,7 +365,7 @@ class Appender:
     def _begin_chunk(self, requested: int) -> None:
         if self._tail_chunk + 1 >= self._version.max_chunks:
             if self._version is WIDE or not self._may_widen:
-                raise self._full(requested, f"{self._version.max_chunks} chunks")
+                raise self._full(requested, f"{self._version.max_chunks} chunks", self._version)
             self._version = WIDE
         self._chunk = self._files.create_chunk(self._tail_chunk + 1)
         self._created.append(self._tail_chunk + 1)
@@ -449,8 +449,8 @@ class Append:
         """Add records of any lengths (`Zrecord.append_var`)."""
         self._check_not_ended()
         source = as_source(src)
-        sizes = np.ascontiguousarray(as_indices(self._store, lens), np.int64)
-        starts = np.ascontiguousarray(as_indices(self._store, offsets)[: len(sizes)], np.int64)
+        sizes = as_byte_counts(self._store, "lens", lens)
+        starts = as_byte_counts(self._store, "offsets", offsets)[: len(sizes)]
         if len(starts) < len(sizes):
             raise DestinationError(
                 f"{self._store}: {len(sizes)} lengths need as many offsets, not {len(starts)}",
@@ -483,13 +483,7 @@ class Append:
         item_size: int | None,
     ) -> None:
         name, level, dictionary = self._compressor(codec)
-        if name in UNSHUFFLED and item_size is None:
-            raise OptionError(
-                f"{self._store}: codec {name!r} needs item_size, the bytes of the items in the records",
-                option="item_size",
-                value=None,
-            )
-        item_bytes = 0 if item_size is None else check_count("item_size", item_size, least=1)
+        item_bytes = check_item_size(self._store, name, item_size) or 0
         with self._lock:
             self._check_not_ended()
             self._appender.add(source, starts, lens, name, level, dictionary, item_bytes)

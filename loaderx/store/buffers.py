@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from loaderx._core.buffers import OFFSET_BYTES, Block, set_limit, trim
 from loaderx._env import read_pool_bytes
-from loaderx.errors import DestinationError, RecordIndexError
+from loaderx.errors import DestinationError, OptionError, RecordIndexError
 
 Indices: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.uint64]"
 
@@ -22,6 +22,9 @@ _INT64, _UINT64, _UINT8 = np.dtype(np.int64), np.dtype(np.uint64), np.dtype(np.u
 # From this size on a block of the pool is had as fast as memory of NumPy's, and it is placed well.
 _POOLED_BYTES = 64 << 10
 _PAGE = 4096
+
+# What 64 bits with a sign hold.
+_MOST_BYTES = (1 << 63) - 1
 
 
 def empty_array(shape: tuple[int, ...], dtype: np.dtype[Any], n_bytes: int) -> npt.NDArray[Any]:
@@ -120,7 +123,7 @@ def as_indices(store: Path, idxs: Any) -> Indices:
     if array.dtype.kind == "b":
         raise TypeError(f"{store}: indices must be integers, not bool: give np.flatnonzero(mask) for a mask")
     if array.dtype.kind not in "iu":
-        raise TypeError(f"indices must be integers, not {array.dtype}")
+        raise TypeError(f"{store}: indices must be integers, not {array.dtype}")
     if array.ndim != 1:
         instead = f": give [{array}]" if array.ndim == 0 else ""
         raise RecordIndexError(
@@ -129,6 +132,80 @@ def as_indices(store: Path, idxs: Any) -> Indices:
     if array.dtype == np.uint64:
         return np.ascontiguousarray(array, np.uint64)
     return np.ascontiguousarray(array, np.int64)
+
+
+def as_byte_counts(store: Path, argument: str, values: Any) -> npt.NDArray[np.int64]:
+    """Return lengths or places in bytes as a contiguous int64 array, uncopied where they are one already.
+
+    Parameters
+    ----------
+    store : pathlib.Path
+        Named in errors,
+    argument : str
+        and so is the argument.
+    values : array_like of int, shape (n,)
+
+    Raises
+    ------
+    TypeError
+        Something else than integers.
+    OptionError
+        Not one-dimensional, or an integer beyond 63 bits.
+    """
+    try:
+        array = values if isinstance(values, np.ndarray) else np.asarray(_as_list(values))
+    except (ValueError, OverflowError) as error:
+        raise TypeError(f"{store}: {argument} must be a sequence of integers: {error}") from None
+    if not isinstance(values, np.ndarray) and array.size == 0:
+        array = array.astype(np.int64)  # an empty list has no type of its own; NumPy makes it float
+    if array.ndim != 1:
+        instead = f": give [{array}]" if array.ndim == 0 and array.dtype.kind in "iu" else ""
+        raise OptionError(
+            f"{store}: {argument} must have one dimension, not {array.ndim}{instead}",
+            option=argument,
+            value=values,
+        )
+    beyond: list[int] = []
+    if array.dtype == np.uint64:
+        beyond = array[array > _MOST_BYTES].tolist()
+    elif array.dtype.kind in "Of":  # which NumPy makes of integers that no one type holds
+        beyond = [value for value in values if isinstance(value, int) and abs(value) > _MOST_BYTES]
+    if beyond:
+        raise OptionError(
+            f"{store}: {argument} holds {beyond[0]}, and no store has so many bytes",
+            option=argument,
+            value=beyond[0],
+        )
+    if array.dtype.kind not in "iu":
+        raise TypeError(
+            f"{store}: {argument} must be integers, not {array.dtype}: convert them with astype(np.int64)"
+        )
+    return np.ascontiguousarray(array, np.int64)
+
+
+def as_pad(store: Path, pad: Any) -> bytes:
+    """Return the bytes of a pad.
+
+    Raises
+    ------
+    TypeError
+        It is no buffer.
+    """
+    if isinstance(pad, bytes):
+        return pad
+    try:
+        return memoryview(pad).tobytes()
+    except TypeError:
+        instead = "encode it, pad.encode()" if isinstance(pad, str) else "give bytes, such as b'\\0'"
+        if isinstance(pad, int):
+            instead += ", or for items of several bytes np.int32(-1).tobytes()"
+        raise TypeError(
+            f"{store}: pad must be bytes or another buffer, not {type(pad).__name__}: {instead}"
+        ) from None
+
+
+def _as_list(values: Any) -> Any:
+    return list(values) if isinstance(values, tuple | range) else values
 
 
 def as_array(store: Path, idxs: Any) -> npt.NDArray[Any]:
@@ -144,9 +221,9 @@ def as_array(store: Path, idxs: Any) -> npt.NDArray[Any]:
     if isinstance(idxs, np.ndarray):
         return idxs
     try:
-        array = np.asarray(list(idxs) if isinstance(idxs, tuple | range) else idxs)
+        array = np.asarray(_as_list(idxs))
     except (ValueError, OverflowError) as error:
-        raise TypeError(f"indices must be a sequence of integers: {error}") from None
+        raise TypeError(f"{store}: indices must be a sequence of integers: {error}") from None
     if array.size == 0:
         return array.astype(np.int64)  # an empty list has no type of its own; NumPy makes it float
     if array.dtype.kind in "Of" and array.ndim == 1 and all(isinstance(index, int) for index in idxs):

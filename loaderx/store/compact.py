@@ -119,11 +119,26 @@ def compact(
     plan = plan_compact(
         store, read_table(store, session.files.table, header.length), header.tail_chunk + 1, chunk_bytes
     )
+    _check_whole(store, plan)
     with files.errors_named(
         store, "compact it", "every record is there; compact again once the reason is mended"
     ):
         _move_all(store, session, plan, header, progress)
         _give_back(store, session, plan, header)
+
+
+def _check_whole(store: Path, plan: Plan) -> None:
+    """Refuse a store of which a chunk was cut off: what gives space back would fill what is lost with zeros."""
+    chunks = plan.entries["chunk_id"]
+    ends = plan.entries["offset"].astype(np.int64) + plan.entries["phys_length"]
+    for chunk in np.unique(chunks).tolist():
+        with files.errors_named(store, "compact it", "nothing was changed"):
+            n_bytes = os.stat(store / chunk_name(chunk)).st_size
+        lost = np.flatnonzero((chunks == chunk) & (ends > n_bytes) & (plan.entries["phys_length"] > 0))
+        if len(lost):
+            at = int(lost[0])
+            problem = f"it ends at byte {ends[at]}, and the file has {n_bytes}: it was cut off"
+            _refuse(store, plan.records, plan.entries, at, problem)
 
 
 def _move_all(

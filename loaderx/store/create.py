@@ -17,6 +17,7 @@ from loaderx.store.format import (
     is_store_file,
 )
 from loaderx.store.header import Header
+from loaderx.store.locks import missing
 
 
 def create_store(store: Path) -> None:
@@ -25,10 +26,12 @@ def create_store(store: Path) -> None:
     Raises
     ------
     NotAStoreError
-        The directory holds files that are not a store's.
+        The directory holds files that are not a store's, or it is none.
     StoreIOError
     """
     with files.errors_named(store, "create it"):
+        if os.path.lexists(store) and not store.is_dir():
+            raise missing(store)
         made = make_directories(store)
         try:
             # Two processes may be here at once: the second finds the store of the first.

@@ -78,6 +78,10 @@ MIN_ITEM_BYTES: Final = 2
 MAX_ITEM_BYTES: Final = 255
 
 CHUNK_BYTES: Final = 1 << 32
+#: Bytes that a writer's session leaves between its last record and the header's tail.
+TAIL_ROOM: Final = 1
+#: The farthest that a tail lies in its chunk.
+MAX_OFFSET: Final = (1 << 32) - 1
 # loaderx 0.7.3 maps this much of meta.zr whatever the file's size, so a store it may append to keeps it, sparse.
 META_BYTES: Final = HEADER.itemsize + NARROW.max_records * RECORD.itemsize
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import json
 import os
 import platform
@@ -191,14 +192,19 @@ def has_writer(store: Path) -> bool:
 
 
 def write_note(descriptor: int) -> None:
-    """Note in the lock file who holds it, for the message of those who wait."""
+    """Note in the lock file who holds it, for the message of those who wait; on a full disk, nothing."""
     note = {
         "pid": os.getpid(),
         "host": platform.node(),
         "since": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     text = json.dumps(note).encode() + b"\n"
-    files.write_at(descriptor, text, 0)
+    try:
+        files.write_at(descriptor, text, 0)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        text = b""  # whoever came to free space, by packing say, is not turned away for want of a message
     files.set_size(descriptor, len(text))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from loaderx._core.compress import level_range
 from loaderx.errors import OptionError, StoreIOError
-from loaderx.store.format import CODECS
+from loaderx.store.format import CODECS, UNSHUFFLED
 
 Codec: TypeAlias = Literal["raw", "zstd", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict"]
 #: What writers of datasets take: a codec, or to choose one by the data.
@@ -76,10 +76,32 @@ def check_seconds(option: str, value: Any) -> float:
     return seconds
 
 
-def check_level(level: int | None) -> int | None:
-    """Return a zstd level, or raise `OptionError`."""
+def check_level(level: int | None, codec: CodecOrAuto | None = None) -> int | None:
+    """Return a zstd level, or raise `OptionError`: also where the codec is one that has none."""
+    if level is None:
+        return None
     lowest, highest = level_range()
-    return None if level is None else check_count("level", level, least=lowest, most=highest)
+    checked = check_count("level", level, least=lowest, most=highest)
+    if codec == "raw":
+        raise OptionError(
+            f"level is {level}, and codec 'raw' compresses nothing: leave it out, or choose another",
+            option="level",
+            value=level,
+        )
+    return checked
+
+
+def check_item_size(store: Path, codec: str, item_size: int | None) -> int | None:
+    """Return the bytes of the items in records, or raise `OptionError`: also where a codec needs them and has none."""
+    if item_size is not None:
+        return check_count("item_size", item_size, least=1)
+    if codec in UNSHUFFLED:
+        raise OptionError(
+            f"{store}: codec {codec!r} needs item_size, the bytes of the items in the records",
+            option="item_size",
+            value=None,
+        )
+    return None
 
 
 def check_threads(threads: int) -> int:

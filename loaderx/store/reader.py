@@ -19,11 +19,11 @@ from loaderx._core.fault import Fault
 from loaderx._core.snapshot import Gate, Snapshot
 from loaderx._core.threads import available_cpus
 from loaderx.errors import ClosedError, DestinationError, OptionError, StoreLockedError, ZrecordError
-from loaderx.store.buffers import as_destination, as_indices, empty_batch
+from loaderx.store.buffers import as_byte_counts, as_destination, as_indices, as_pad, empty_batch
 from loaderx.store.dictionary import dictionary_stamp
 from loaderx.store.faults import fault_error
-from loaderx.store.format import CHUNK_BYTES, CODEC_NAMES, DICTIONARY, META
-from loaderx.store.header import read_format, read_header
+from loaderx.store.format import CHUNK_BYTES, CODEC_NAMES, DICTIONARY, META, VERSIONS
+from loaderx.store.header import read_header
 from loaderx.store.locks import Hold, hold_for_reading
 from loaderx.store.options import (
     check_batch_bytes,
@@ -238,7 +238,7 @@ class Reader:
         """
         indices = as_indices(self.path, idxs)
         view = as_destination(self.path, dst)
-        starts = np.ascontiguousarray(as_indices(self.path, offsets)[: len(indices)], np.int64)
+        starts = as_byte_counts(self.path, "offsets", offsets)[: len(indices)]
         if len(starts) < len(indices):
             raise DestinationError(
                 f"{self.path}: {len(indices)} indices need as many offsets, not {len(starts)}",
@@ -371,7 +371,7 @@ class Reader:
         stride : int or callable, optional
             Bytes for each record; None: the longest one's. What is called is given the lengths of the records, and
             returns it: a multiple of the pad's length, as it has made sure that all the lengths are.
-        pad : bytes
+        pad : bytes or another buffer
             Repeated behind each record; its length divides the stride and the length of every record.
         max_bytes : int, optional
             Refuse a batch above this size before any memory is taken for it.
@@ -391,6 +391,7 @@ class Reader:
         indices = as_indices(self.path, idxs)
         if stride is not None and not callable(stride):
             stride = check_count("stride", stride)
+        pad = as_pad(self.path, pad)
         lens = np.empty(len(indices), np.uint32)
         data: npt.NDArray[np.uint8] | None = None
 
@@ -482,19 +483,23 @@ class Reader:
 
         Notes
         -----
-        Reads the whole table: 16 bytes a record.
+        Of the records that this handle sees (`refresh`), whatever a writer has appended since. Reads the whole table:
+        16 bytes a record.
         """
         snapshot = self._current()
-        version, header = read_format(self.path, snapshot.table)
+        assert snapshot.tail is not None, "it is of a store"
+        tail_chunk, tail_bytes = snapshot.tail
         live = logical = 0
         by_codec = np.zeros(256, np.int64)
         for _, entries in table_blocks(self.path, snapshot.table, snapshot.length):
             live += int(entries["phys_length"].sum(dtype=np.int64))
             logical += int(entries["logic_length"].sum(dtype=np.int64))
             by_codec += np.bincount(entries["codec"], minlength=256)
-        # A writer's tail lies a little behind the last record (loaderx.store.session); the file ends there.
-        tail_bytes = snapshot.chunks[header.tail_chunk].size()
-        used = header.tail_chunk * self._chunk_bytes + min(header.tail_offset, tail_bytes)
+            # Where the chunk was cut off, its records count all the same.
+            in_tail = entries[entries["chunk_id"] == tail_chunk]
+            ends = in_tail["offset"].astype(np.int64) + in_tail["phys_length"]
+            tail_bytes = max(tail_bytes, int(ends.max(initial=0)))
+        used = tail_chunk * self._chunk_bytes + tail_bytes
         dictionary = self.path / DICTIONARY
         return {
             "records": snapshot.length,
@@ -507,7 +512,9 @@ class Reader:
                 for tag in np.flatnonzero(by_codec).tolist()
             },
             "dictionary_bytes": dictionary.stat().st_size if dictionary.exists() else 0,
-            "format_version": version.number,
+            "format_version": next(
+                number for number, version in VERSIONS.items() if version.max_codec == snapshot.max_codec
+            ),
         }
 
     def _current(self) -> Snapshot:

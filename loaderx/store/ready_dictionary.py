@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from loaderx._core.compress import CompressionDictionary
-from loaderx.errors import DestinationError, DictionaryError
+from loaderx.errors import DestinationError, DictionaryError, OptionError
 from loaderx.store import files
 from loaderx.store.buffers import Indices
 from loaderx.store.dictionary import damaged_error, first_dependent, load, read_dictionary
@@ -15,9 +15,22 @@ from loaderx.store.training import train_on
 
 
 def check_samples(store: Path, samples: memoryview, sizes: Indices) -> None:
-    """Raise `DestinationError` where the samples are not as many bytes as their sizes say, or a size is negative."""
+    """Raise where the samples are not as many bytes as their sizes say.
+
+    Raises
+    ------
+    OptionError
+        A size is negative.
+    DestinationError
+    """
+    if len(sizes) and sizes.min() < 0:
+        raise OptionError(
+            f"{store}: sizes holds {sizes.min()}: give the bytes of each sample",
+            option="sizes",
+            value=int(sizes.min()),
+        )
     needed_bytes = sum(sizes.tolist())  # of any number of bits
-    if len(sizes) and (sizes.min() < 0 or needed_bytes > samples.nbytes):
+    if needed_bytes > samples.nbytes:
         raise DestinationError(
             f"{store}: the sizes add up to {needed_bytes} bytes, and there are {samples.nbytes} of samples",
             store=store,
@@ -71,7 +84,7 @@ def train_dictionary(
     trained = train_on(samples, sizes, target, item_size)
     if isinstance(trained, str):
         raise DictionaryError(
-            f"{store}: no dictionary could be trained on {len(sizes)} samples of {int(sizes.sum())} "
+            f"{store}: no dictionary could be trained on {len(sizes)} samples of {sum(sizes.tolist())} "
             f"bytes in all ({trained}): give more samples or another size, or use codec 'zstd'",
             store=store,
         )

@@ -13,7 +13,6 @@ import os
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +27,14 @@ from loaderx.store.format import (
     HEADER,
     LOCK,
     MARK,
+    MAX_OFFSET,
     META,
     META_BYTES,
     NARROW,
     OWN_FILES,
     SUM,
     SUMS,
+    TAIL_ROOM,
     Version,
     chunk_name,
     chunk_number,
@@ -43,10 +44,6 @@ from loaderx.store.header import Header, read_format, write_length, write_tail, 
 from loaderx.store.mark import read_mark, write_mark
 from loaderx.store.sums import SumsMark, pack_mark, strangers, sums_bytes, unpack_mark, write_slots
 from loaderx.store.table import table_blocks
-
-# Bytes that a session leaves between its last record and the header's tail.
-_ROOM: Final = 1
-_MAX_OFFSET: Final = (1 << 32) - 1
 
 # Bytes of the table that are looked at at once for what is left beyond its end.
 _BLOCK_BYTES = 1 << 20
@@ -177,7 +174,7 @@ class Session:
             self._sweep(header)
             self._clear_beyond(header.length)
             self._fit_sums(header.length)
-            self._set_room(header, 0 if self._staged else _ROOM)
+            self._set_room(header, 0 if self._staged else TAIL_ROOM)
             if not self._staged:
                 self.files.sync_chunks_from(header.tail_chunk, header.tail_chunk)
                 self.files.sync_rows()
@@ -312,7 +309,7 @@ class Session:
 
     def _in_file(self, header: Header) -> Header:
         """Return the header that is in the file while the session's is this one."""
-        return Header(header.tail_chunk, min(header.tail_offset + self._room, _MAX_OFFSET), header.length)
+        return Header(header.tail_chunk, min(header.tail_offset + self._room, MAX_OFFSET), header.length)
 
     def _note(self, header: Header) -> None:
         """Note what the session has left in the file."""
@@ -427,20 +424,19 @@ class Session:
         if n_bytes >= header.tail_offset:
             return
         # The room of a session that was killed, or the tail of a compaction that was; unless records are there.
-        if n_bytes + _ROOM < header.tail_offset:
-            for first, entries in table_blocks(self._store, self.files.table, header.length):
-                ends = entries["offset"].astype(np.int64) + entries["phys_length"]
-                lost = np.flatnonzero((entries["chunk_id"] == header.tail_chunk) & (ends > n_bytes))
-                if len(lost):
-                    raise CorruptRecordError(
-                        f"{self._store}: {chunk_name(header.tail_chunk)} has {n_bytes} bytes, and record "
-                        f"{first + int(lost[0])} ends at byte {ends[lost[0]]} of it: the file was cut off. Nothing was "
-                        "appended. Restore it from a copy, or delete the records that are lost, and compact",
-                        store=self._store,
-                        record=first + int(lost[0]),
-                        chunk=header.tail_chunk,
-                        byte_offset=int(entries["offset"][lost[0]]),
-                    )
+        for first, entries in table_blocks(self._store, self.files.table, header.length):
+            ends = entries["offset"].astype(np.int64) + entries["phys_length"]
+            lost = np.flatnonzero((entries["chunk_id"] == header.tail_chunk) & (ends > n_bytes))
+            if len(lost):
+                raise CorruptRecordError(
+                    f"{self._store}: {chunk_name(header.tail_chunk)} has {n_bytes} bytes, and record "
+                    f"{first + int(lost[0])} ends at byte {ends[lost[0]]} of it: the file was cut off. Nothing was "
+                    "appended. Restore it from a copy, or delete the records that are lost, and compact",
+                    store=self._store,
+                    record=first + int(lost[0]),
+                    chunk=header.tail_chunk,
+                    byte_offset=int(entries["offset"][lost[0]]),
+                )
         files.set_size(chunk, header.tail_offset)
 
     def _clear_beyond(self, length: int) -> None:

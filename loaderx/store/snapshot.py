@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -15,14 +16,17 @@ from loaderx.store.dictionary import find
 from loaderx.store.files import errors_named
 from loaderx.store.format import (
     CHUNK_BYTES,
+    MARK,
+    MAX_OFFSET,
     META,
     META_BYTES,
     SUM,
+    TAIL_ROOM,
     chunk_name,
     entry_at,
     room_for,
 )
-from loaderx.store.header import read_format, read_header
+from loaderx.store.header import Header, read_format, read_header
 from loaderx.store.recovery import Recovery, View
 from loaderx.store.sums import open_sums, read_slots, strangers, sums_bytes, unpack_mark
 
@@ -85,6 +89,7 @@ def _open_snapshot(
     view = recovery.look(store, table, header, mapped=mapped)
     dictionary = find(store, view.table, view.header.length)
     chunks = _open_chunks(store, (), view.header.tail_chunk + 1, mapped)
+    tail = _tail(store, view.header, chunks)
     snapshot = Snapshot(
         view.table,
         chunks if view.moved is None else (*chunks, view.moved),
@@ -95,6 +100,7 @@ def _open_snapshot(
         _sums(store, view, table, mapped) if verify else None,
         version.max_codec,
         dictionary.state == "damaged",
+        tail,
     )
     return snapshot, view.recovery
 
@@ -130,9 +136,13 @@ def renew_snapshot(
         found = find(store, table, header.length)
         dictionary = found.loaded or old.dictionary
         is_damaged = dictionary is None and found.state == "damaged"
+    chunks = _open_chunks(
+        store, _good_chunks(store, old, header.tail_chunk + 1), header.tail_chunk + 1, mapped
+    )
+    tail = _tail(store, header, chunks)
     return Snapshot(
         table,
-        _open_chunks(store, _good_chunks(store, old, header.tail_chunk + 1), header.tail_chunk + 1, mapped),
+        chunks,
         header.length,
         dictionary,
         gate or old.gate,
@@ -140,7 +150,22 @@ def renew_snapshot(
         _sums(store, view, table, mapped) if verify else None,
         version.max_codec,
         is_damaged,
+        tail,
     )
+
+
+def _tail(store: Path, header: Header, chunks: tuple[FileMap, ...]) -> tuple[int, int]:
+    """Return the last chunk, and how many of its bytes were in use when the header was read.
+
+    In the file a writer's tail lies a little behind its last record (`loaderx.store.session`). The chunk ends with that
+    record, unless the writer is about to append another.
+    """
+    n_bytes = chunks[header.tail_chunk].size()
+    end = header.tail_offset
+    # (At the end of a chunk there is no room to leave.)
+    if n_bytes >= end and end < MAX_OFFSET and os.path.lexists(store / MARK):
+        end -= TAIL_ROOM
+    return header.tail_chunk, min(end, n_bytes)
 
 
 def _long_enough(store: Path, table: FileMap, length: int, mapped: bool) -> FileMap:
@@ -158,18 +183,26 @@ def can_be_longer(old: Snapshot, length: int) -> bool:
     )
 
 
-def longer(old: Snapshot, length: int) -> Snapshot:
-    """Return a snapshot of the same files with more records (`can_be_longer`)."""
+def longer(old: Snapshot, header: Header) -> Snapshot:
+    """Return a snapshot of the same files with more records (`can_be_longer`).
+
+    Parameters
+    ----------
+    old : Snapshot
+    header : Header
+        Without the room of the session that has appended them.
+    """
     return Snapshot(
         old.table,
         old.chunks,
-        length,
+        header.length,
         old.dictionary,
         old.gate,
         old.max_record_bytes,
         old.sums,
         old.max_codec,
         old.dictionary_is_damaged,
+        header.tail,
     )
 
 

@@ -22,7 +22,7 @@ from loaderx.errors import (
 )
 from loaderx.store import files, journal, recovery
 from loaderx.store.append import Append, Appender
-from loaderx.store.buffers import as_indices, as_source
+from loaderx.store.buffers import as_byte_counts, as_indices, as_source
 from loaderx.store.compact import compact
 from loaderx.store.create import create_store
 from loaderx.store.delete import delete, find_targets
@@ -50,6 +50,7 @@ from loaderx.store.options import (
     check_codec,
     check_count,
     check_flag,
+    check_item_size,
     check_level,
 )
 from loaderx.store.pack import SizeChange, pack_files, unpack_files
@@ -80,7 +81,8 @@ class Zrecord(Reader):
         "a" creates the store (and the directories above it) where there is none. "r" never creates and refuses every
         change. Neither needs write permission to open a store that exists.
     level : int, optional
-        zstd's level; None: 3, and 19 with the dictionary.
+        zstd's level, of appends with a codec of their own too; None: 3, and 19 with the dictionary. With codec "raw"
+        it is an `OptionError`.
     threads : int
         The most threads one call uses; 0: every core in the affinity mask.
     io : {"mmap", "pread"}
@@ -165,7 +167,7 @@ class Zrecord(Reader):
         self.upgrade = check_flag("upgrade", upgrade)
         self.codec: Codec = check_codec(codec)
         self.mode: Literal["a", "r"] = check_choice("mode", mode, ("a", "r"))
-        self.level = check_level(level)
+        self.level = check_level(level, self.codec)
         self._dictionaries = ReadyDictionaries(self.path)
         # From the first change on.
         self._session: Session | None = None
@@ -345,7 +347,7 @@ class Zrecord(Reader):
                     and session.version.max_codec == snapshot.max_codec
                     and can_be_longer(snapshot, header.length)
                 ):
-                    self._install(longer(snapshot, header.length))
+                    self._install(longer(snapshot, header))
                 else:
                     self._renew(snapshot)
             except BaseException:
@@ -461,7 +463,8 @@ class Zrecord(Reader):
         target : int
             The most bytes the dictionary may have. zstd advises a hundredth of the samples' bytes.
         item_size : int, optional
-            For codec "zstd_shuffle_dict": as in `append`. The samples are shuffled before the dictionary is trained.
+            As in `append`, and needed where the handle's codec shuffles: the samples are shuffled, as the records will
+            be, before the dictionary is trained.
 
         Returns
         -------
@@ -472,12 +475,14 @@ class Zrecord(Reader):
         ------
         DictionaryError
             There are too few samples, or records already depend on another dictionary.
+        DestinationError
+            `samples` has fewer bytes than the sizes add up to.
         StoreIOError, ClosedError, OptionError
         """
         target = check_count("target", target, least=1)
-        item_size = None if item_size is None else check_count("item_size", item_size, least=1)
+        item_size = check_item_size(self.path, self.codec, item_size)
         source = as_source(samples)
-        counts = as_indices(self.path, sizes)
+        counts = as_byte_counts(self.path, "sizes", sizes)
         check_samples(self.path, source, counts)
         with self._changing() as session:
             snapshot = self._current()

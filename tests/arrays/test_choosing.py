@@ -15,7 +15,7 @@ import loaderx
 from loaderx import Dataset, RaggedDataset, Zrecord, choose_codec, write_dataset, write_ragged
 from loaderx.arrays import choosing
 from loaderx.arrays.sampling import SliceSamples
-from loaderx.arrays.schema import read_schema
+from loaderx.arrays.schema import new_schema, read_schema
 
 Array = np.ndarray[Any, Any]
 
@@ -281,10 +281,11 @@ def test_wrong_arguments(store_path: Path) -> None:
         "waves.npy",
         {"a": WAVES},
         b"bytes",
-        [b"bytes"],
         np.array(3),
-        [1, 2],
+        3,
         [{}],
+        [b"bytes", [1, 2]],
+        [[], [1, 2]],
         np.ma.array([1]),
     ):
         with pytest.raises(loaderx.SchemaError):
@@ -330,5 +331,158 @@ def test_slow_levels_have_a_smaller_sample() -> None:
 
 def test_pieces_are_whole_items_of_the_middle() -> None:
     items = np.arange(1000, dtype="u2").view("V10")
-    (piece,) = SliceSamples(items[None], 1, 2000, 10).take(1000, piece_bytes=305)
+    schema = new_schema(Path("data"), "fixed", items.dtype, items.shape, "zstd")
+    (piece,) = SliceSamples(Path("data"), items[None], 1, schema).take(1000, piece_bytes=305)
     assert piece.tobytes() == items.tobytes()[850:1150]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [3, 1, 2] * 400,
+        (1.5, 2.5) * 400,
+        range(800),
+        ["cat", "dog", "ox"] * 300,
+        [b"cat", b"dolphin"] * 300,
+        [[1, 2], [3, 4]] * 300,
+        [np.arange(50, dtype=">i2")] * 300,
+        [np.arange(50, dtype="i2"), np.arange(50.0)] * 300,
+        [],
+        np.arange(800),
+        memoryview(b"some bytes" * 100),
+    ],
+    ids=lambda data: f"{type(data).__name__} of {type(data[0]).__name__ if len(data) else 'nothing'}",
+)
+def test_whatever_write_dataset_takes(data: Any, store_path: Path) -> None:
+    """The choice is that of codec="auto", and it is tried on the records that are written."""
+    choice = choose_codec(data)
+    assert write_dataset(store_path, data, "auto", progress=False) == len(data)
+    with Dataset(store_path) as written:
+        assert written.codec == choice.codec
+        again = choose_codec(written)
+        assert (again.codec, again.reason, again.sampled_bytes) == (
+            choice.codec,
+            choice.reason,
+            choice.sampled_bytes,
+        )
+
+
+@pytest.mark.parametrize("dtype", ["int32", "f4", ">i2"])
+def test_a_dtype_as_write_ragged_takes_it(dtype: str, store_path: Path) -> None:
+    lists = [list(range(number % 7)) for number in range(900)]
+    choice = choose_codec(lists, dtype=dtype)
+    assert choice.sampled_bytes <= sum(map(len, lists)) * np.dtype(dtype).itemsize
+    write_ragged(store_path, lists, dtype, codec="auto", progress=False)
+    assert RaggedDataset(store_path).codec == choice.codec
+    assert choose_codec(RaggedDataset(store_path)).reason == choice.reason
+    # records of one length are ragged all the same where a dtype says so, and may round
+    assert choose_codec([[0.1, 0.2]] * 3, dtype="f4").sampled_bytes == 3 * 2 * 4
+    assert choose_codec(np.zeros((3, 5)), dtype="f4").sampled_bytes == 3 * 5 * 4
+    with pytest.raises(loaderx.SchemaError, match="array 0 has no axis of rows"):
+        choose_codec([1, 2], dtype=dtype)
+    with pytest.raises(loaderx.SchemaError, match="does not fit the dataset's dtype int8"):
+        choose_codec([[1000]], dtype="int8")
+
+
+def test_arrays_in_a_list_are_not_copied_all() -> None:
+    one = np.broadcast_to(np.uint8(1), (16 << 20,))
+    assert choose_codec([one] * (1 << 14)).codec == "zstd"  # 256 GiB
+
+
+class Wrong(Counting):
+    """An array that gives other slices than it says."""
+
+    def __getitem__(self, key: slice) -> Array:
+        return np.zeros((3, 3))
+
+
+def test_a_source_is_checked_as_it_is_when_it_is_written(store_path: Path) -> None:
+    for call in (choose_codec, lambda source: write_dataset(store_path, source, progress=False)):
+        with pytest.raises(loaderx.SchemaError, match=r"the source gave float64 \(3, 3\) for its slice 0:"):
+            call(Wrong(WAVES))
+
+
+#: Records of which every second is noise, or every fourth.
+TURNS = [
+    [records[number % period == 0] for number in range(n)]
+    for records in [(np.zeros(400, np.uint8), NOISE.reshape(-1)[:400])]
+    for period, n in [(2, 800), (2, 8192), (2, 20_000), (4, 8192)]
+]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("records", TURNS, ids=["800", "8192", "20000", "every fourth"])
+def test_records_that_take_turns_are_all_seen(records: list[Array], swapped: bool) -> None:
+    """Equal steps through them would see one kind alone, and find that nothing, or nearly all, is saved."""
+    if swapped:
+        records = records[1:]
+    noise = sum(record.any() for record in records) / len(records)
+    for data in (records, np.stack(records), [*records, np.zeros(7, np.uint8)], iter(records)):
+        choice = choose_codec(data)
+        zstd = next(trial for trial in choice.candidates if trial.codec == "zstd")
+        assert 1 / zstd.ratio == pytest.approx(noise, abs=0.1)
+        assert choice.codec != "raw"
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [np.zeros(0, "i4"), np.arange(50, dtype="i4")] * 200,
+        [np.arange(50, dtype="i4"), np.zeros(0, "i4")] * 200,
+        [np.zeros(0, "i4")] * 299 + [np.arange(5000, dtype="i4")],
+        [np.arange(5000, dtype="i4")] + [np.zeros(0, "i4")] * 299,
+    ],
+)
+def test_records_of_which_many_are_empty(records: list[Array], new_path: Callable[[], Path]) -> None:
+    for data in (records, iter(records)):
+        choice = choose_codec(data)
+        assert choice.sampled_bytes > 0 and choice.candidates
+    for data in (records, iter(records)):
+        path = new_path()
+        assert write_ragged(path, data, codec="auto", progress=False) == len(records)
+        assert read_schema(path).codec == choice.codec
+        for got, expected in zip(RaggedDataset(path), records, strict=True):
+            assert np.array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("n_records", "level"),
+    [*((n, None) for n in (1, 2, 255, 256, 4096, 4097, 100_000)), *((n, 12) for n in (1, 2, 256))],
+)
+@pytest.mark.parametrize("record_bytes", [1, 100, 4096, 4100, 1 << 20, 3 << 20])
+def test_how_much_is_sampled(n_records: int, record_bytes: int, level: int | None) -> None:
+    """As the documentation says it; of records of one length it can be told to the byte."""
+    data = np.broadcast_to(np.uint8(1), (n_records, record_bytes))
+    most_bytes = 1 << 20 if level == 12 else 4 << 20
+    piece = min(record_bytes, most_bytes // 4)
+    n = min(n_records, 4096, max(1, most_bytes // piece))
+    if n >= 256 and piece <= 4096:
+        n = n // -(-n * piece // (768 << 10)) // 2
+        assert n * piece <= 384 << 10
+    choice = choose_codec(data, level=level)
+    assert (choice.sampled_records, choice.sampled_bytes) == (n, n * piece)
+
+
+def test_what_is_said_of_an_iterable_is_true(store_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def messages() -> list[str]:
+        found = [r.getMessage() for r in caplog.records if r.name == "loaderx.arrays.sampling"]
+        caplog.clear()
+        return found
+
+    with caplog.at_level(logging.INFO, "loaderx"):
+        choose_codec(iter(WAVES))
+        write_ragged(store_path, iter(WAVES), codec="auto", progress=False)
+        assert messages() == [], "all of it was looked at"
+        n_bytes = 10 * WAVES[0].nbytes
+        write_ragged(
+            store_path, iter(WAVES), codec="auto", chunk_bytes=n_bytes, overwrite=True, progress=False
+        )
+        (message,) = messages()
+        assert message.endswith(f"its first {n_bytes} bytes stand for all of it")
+
+
+def test_a_choice_is_no_codec_but_has_one(store_path: Path) -> None:
+    choice = choose_codec(WAVES)
+    with pytest.raises(loaderx.OptionError, match=r"codec is a CodecChoice: give its codec, 'zstd_shuffle'$"):
+        write_dataset(store_path, WAVES, choice)  # type: ignore[arg-type]
+    assert not store_path.exists()

@@ -121,3 +121,14 @@ def test_a_record_that_does_not_fit(tmp_path: Path) -> None:
         Exception, match=r"3 bytes where 80 are expected.* appended so.*schema\.json.*table entry"
     ):
         Dataset(tmp_path / "d.zr")[-1]
+
+
+def test_an_empty_ragged_dataset_knows_what_it_is_of(tmp_path: Path) -> None:
+    write_ragged(tmp_path / "a.zr", [], ">f4", (3, 2))
+    with RaggedDataset(tmp_path / "a.zr") as empty:
+        assert write_ragged(tmp_path / "b.zr", empty) == 0
+        assert write_ragged(tmp_path / "c.zr", empty, "f8", codec="auto") == 0
+    with RaggedDataset(tmp_path / "b.zr") as copy:
+        assert (copy.dtype, copy.item_shape) == (np.dtype(">f4"), (3, 2))
+    with RaggedDataset(tmp_path / "c.zr") as copy:
+        assert (copy.dtype, copy.item_shape) == (np.dtype("f8"), (3, 2))

@@ -345,7 +345,7 @@ def test_anything_that_gives_slices_is_read_slice_by_slice(tmp_path: Path) -> No
             return ROWS[key]
 
     assert write_dataset(tmp_path / "d.zr", Source(), chunk_bytes=16_000) == 500
-    assert Source.asked == [slice(0, 200), slice(200, 400), slice(400, 600)]
+    assert Source.asked == [slice(0, 200), slice(200, 400), slice(400, 500)]
     assert np.array_equal(Dataset(tmp_path / "d.zr")[:], ROWS)
 
 
@@ -389,3 +389,62 @@ def test_an_empty_ragged_dataset_needs_a_dtype(tmp_path: Path) -> None:
         write_ragged(tmp_path / "r.zr", [np.ones((2, 3), "f4")]) == 1
         and len(RaggedDataset(tmp_path / "r.zr")) == 1
     )
+
+
+def codecs(path: Path) -> dict[str, int]:
+    with loaderx.Zrecord(path, mode="r") as store:
+        counted: dict[str, int] = store.stats()["codecs"]
+        return counted
+
+
+STEPS = np.repeat(np.arange(300 * 10, dtype="i4"), 10).reshape(300, 100)
+
+
+@pytest.mark.parametrize("codec", ["raw", "zstd", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict"])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_appends_take_the_datasets_codec(codec: Any, ragged: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.zr"
+
+    def write(**options: Any) -> None:
+        if ragged:
+            write_ragged(path, list(STEPS), progress=False, **options)
+        else:
+            write_dataset(path, STEPS, progress=False, **options)
+
+    write(codec=codec)
+    write()
+    write(codec=None)
+    assert codecs(path) == {codec: 900}
+    other = "zstd" if codec == "raw" else "raw"
+    write(codec=other)
+    assert codecs(path) == {codec: 900, other: 300}, "what is named is taken"
+    write()
+    assert codecs(path) == {codec: 1200, other: 300}, "and the next append takes the dataset's again"
+    write(overwrite=True)
+    assert codecs(path) == {"zstd": 300}, "a new dataset is zstd, whatever it replaces"
+
+
+def test_a_level_for_a_dataset_that_has_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.zr"
+    write_dataset(path, STEPS, "raw")
+    with pytest.raises(loaderx.OptionError, match=r"level is 5, and the dataset's codec, 'raw'") as caught:
+        write_dataset(path, STEPS, level=5)
+    assert caught.value.option == "level" and len(Dataset(path)) == 300
+    write_dataset(path, STEPS, "zstd", level=5)
+    write_dataset(path, STEPS, "auto", level=5)
+    assert codecs(path) == {"raw": 600, "zstd": 300}
+
+
+class Unclamped:
+    """A source that takes slices by the letter."""
+
+    dtype, shape = np.dtype("i4"), (1000, 3)
+
+    def __getitem__(self, key: slice) -> np.ndarray[Any, Any]:
+        return np.repeat(np.arange(key.start, key.stop, dtype="i4")[:, None], 3, axis=1)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 120, 64 << 20])
+def test_slices_end_where_the_source_does(chunk_bytes: int, tmp_path: Path) -> None:
+    assert write_dataset(tmp_path / "a.zr", Unclamped(), chunk_bytes=chunk_bytes) == 1000
+    assert np.array_equal(Dataset(tmp_path / "a.zr")[:], Unclamped()[0:1000])

@@ -102,7 +102,12 @@ def test_a_folder_names_its_stores(fails: Callable[..., str], tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [([], "PATH"), (["x", "y"], "y"), ([""], "it is empty"), (["x", "--timeout", "-1"], "no span of time")],
+    [
+        ([], "PATH"),
+        (["x", "--threads", "2"], "--threads"),
+        ([""], "it is empty"),
+        (["x", "--timeout", "-1"], "no span of time"),
+    ],
 )
 def test_wrong_usage(arguments: list[str], words: str, fails: Callable[..., str]) -> None:
     assert words in fails("compact", *arguments)
@@ -197,3 +202,20 @@ def test_a_bar_on_a_terminal(start: Callable[..., subprocess.Popen[str]], path: 
             )
         shown["".join(options)] = drained(leader)
     assert b"compact" in shown.pop("") and shown == {"--json": b"", "--quiet": b""}
+
+
+def test_several_stores(run: Run, tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.zr", "none.zr", "b.zr")]
+    for path in paths[::2]:
+        with Zrecord(path, "raw") as store:
+            store.append(np.arange(1000, dtype="u1"), 10, 100)
+            store.delete([2, 3])
+    code, out, err = run("compact", *paths)
+    assert code == 2 and err.count("\n") == 1 and f"{paths[1]}: not a Zrecord store" in err
+    assert out.splitlines() == [
+        f"{path}: 8 records, 200 B given back (1000 B -> 800 B)" for path in paths[::2]
+    ]
+    code, out, err = run("compact", paths[0], paths[2], "--json")
+    assert (code, err) == (0, "")
+    assert [json.loads(line)["path"] for line in out.splitlines()] == [str(paths[0]), str(paths[2])]
+    assert not paths[1].exists()

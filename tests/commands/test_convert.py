@@ -7,6 +7,8 @@ import json
 import os
 import re
 import stat
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -729,3 +731,50 @@ def test_upgrade_has_to_be_asked_for(run: Run, fails: Fails, save: Save, tmp_pat
     assert stats(destination)["format_version"] == 3 and stats(destination)["records"] == 2
     assert run("convert", source, destination, *options, "--upgrade", "--verify").code == 0
     assert stats(destination)["format_version"] == 4 and stats(destination)["records"] == 3
+
+
+def test_a_dictionary_size_goes_with_the_stores_codec(
+    run: Run, fails: Callable[..., str], save: Save, tmp_path: Path
+) -> None:
+    source = save("a.npy", np.arange(100_000, dtype="i4").reshape(1000, 100) % 1000)
+    for codec in ("zstd_dict", "zstd"):
+        path = tmp_path / f"{codec}.zr"
+        assert run("convert", source, path, "--codec", codec).code == 0
+    assert run("convert", source, tmp_path / "zstd_dict.zr", "--append", "--dict-size", "1KiB").code == 0
+    assert run("convert", source, path, "--append", "--codec", "auto", "--dict-size", "1KiB").code == 0
+    said = fails("convert", source, path, "--append", "--dict-size", "1KiB")
+    assert said.endswith(
+        f"--dict-size goes with --codec zstd_dict, zstd_shuffle_dict or auto, and {path} has the codec zstd"
+    )
+    for how in ((), ("--append",)):  # of what is new it is zstd
+        said = fails("convert", source, tmp_path / "new.zr", *how, "--dict-size", "1KiB")
+        assert said.endswith("--dict-size goes with --codec zstd_dict, zstd_shuffle_dict or auto")
+    assert not (tmp_path / "new.zr").exists()
+
+
+def test_a_pool_that_has_no_size_is_told_of_before_anything_is_written(save: Save, tmp_path: Path) -> None:
+    source = save("a.npy", np.zeros((10, 100_000), "u1"))
+    done = subprocess.run(
+        [sys.executable, "-m", "loaderx", "convert", source, tmp_path / "a.zr", "--verify"],
+        env={**os.environ, "LOADERX_POOL_BYTES": "abc"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "") and "LOADERX_POOL_BYTES" in done.stderr
+    assert not (tmp_path / "a.zr").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_full_standard_output_is_named(save: Save, tmp_path: Path) -> None:
+    source = save("a.npy", np.zeros((10, 10), "u1"))
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "loaderx", "convert", source, tmp_path / "a.zr"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "loaderx convert: standard output: No space left on device\n"

@@ -373,3 +373,19 @@ def test_auto_chooses_for_every_array(run: Run, tmp_path: Path) -> None:
     chosen = {name: facts["codec"] for name, facts in arrays.items()}
     assert chosen == {"waves": "zstd_shuffle", "noise": "raw", "columns": "zstd_shuffle"}
     assert all(facts["choice"]["codec"] == facts["codec"] for facts in arrays.values())
+
+
+@pytest.mark.parametrize("how", [(), ("--append",), ("--force",), ("--quiet",), ("--json",)])
+def test_arrays_of_different_lengths(how: tuple[str, ...], run: Run, tmp_path: Path) -> None:
+    """Records that have the same index are taken to belong together, and some of these have no counterpart."""
+    np.savez(tmp_path / "x.npz", images=np.zeros((1200, 4)), labels=np.zeros(1199), more=np.zeros(1200))
+    code, _, err = run("convert", tmp_path / "x.npz", tmp_path / "d", *how)
+    assert code == 0 and len(Dataset(tmp_path / "d/labels.zr")) == 1199
+    assert err == (
+        f"loaderx convert: warning: the arrays of {tmp_path}/x.npz differ in length (images 1,200, labels 1,199, more "
+        "1,200), so the records of their stores do not go together by their indices\n"
+    )
+    code, _, err = run(
+        "convert", tmp_path / "x.npz", tmp_path / "e", "--only", "images", "--only", "more", *how
+    )
+    assert (code, err) == (0, "")

@@ -153,3 +153,16 @@ def test_folder_made_of_a_npz_file_names_its_stores(fails: Callable[..., str], t
     for name in ("b", "a"):
         write_dataset(tmp_path / f"set/{name}.zr", np.zeros((3, 2)))
     assert "; it holds the stores a.zr, b.zr" in fails("info", tmp_path / "set")
+
+
+def test_several_stores(run: Run, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "a.zr", np.zeros((3, 2), "f4"))
+    write_ragged(tmp_path / "b.zr", [[1], [2, 3]])
+    paths = [tmp_path / name for name in ("a.zr", "none.zr", "b.zr")]
+    one = [run("info", path).out for path in (paths[0], paths[2])]
+    code, out, err = run("info", *paths)
+    assert (code, out) == (2, "".join(one))
+    assert err == f"loaderx info: {paths[1]}: not a Zrecord store: there is nothing at this path\n"
+    code, out, err = run("info", paths[0], paths[2], "--json")
+    assert (code, err) == (0, "")
+    assert [json.loads(line) for line in out.splitlines()] == [facts_of(run, path) for path in paths[::2]]

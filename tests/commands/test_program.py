@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from loaderx import __version__
@@ -205,4 +206,29 @@ def test_reader_that_went_away(start: Callable[..., subprocess.Popen[str]]) -> N
 def test_output_on_a_full_disk(start: Callable[..., subprocess.Popen[str]]) -> None:
     with open("/dev/full", "w") as full, start("loaderx", "convert", "--help", stdout=full) as process:
         err = process.communicate()[1]
-    assert (process.returncode, err) == (2, "loaderx convert: No space left on device\n")
+    assert (process.returncode, err) == (2, "loaderx convert: standard output: No space left on device\n")
+
+
+def test_names_move_no_cursor_and_end_no_line(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a\n\x1b[2J\u2028\x85é.zr"
+    escaped = "a\\n\\x1b[2J\\u2028\\x85é.zr"
+    np.save(tmp_path / "x.npy", np.zeros((3, 5), "f4"))
+    np.savez(tmp_path / "x.npz", **{"n\nl\x1b": np.zeros(3)})
+    outcomes = [
+        run("convert", tmp_path / "x.npy", path),
+        run("convert", tmp_path / "x.npy", path, "--force", "--codec", "auto"),
+        run("info", path),
+        run("verify", path),
+        run("compact", path),
+        run("pack", path),
+        run("unpack", path),
+        run("convert", tmp_path / "x.npz", tmp_path / "folder"),
+    ]
+    for outcome in outcomes[:-1]:
+        assert (outcome.code, outcome.err) == (0, "") and escaped in outcome.out
+    assert outcomes[-1].out.startswith(f"{tmp_path}/folder/n\\nl\\x1b.zr: 3 records")
+    outcomes.append(run("info", tmp_path / "none\x1b[2J"))
+    assert outcomes[-1].code == 2 and "none\\x1b[2J: not a Zrecord store" in outcomes[-1].err
+    for outcome in outcomes:
+        for text in (outcome.out, outcome.err):
+            assert all(line.isprintable() for line in text.split("\n"))

@@ -470,3 +470,45 @@ def test_a_file_cut_while_threads_read(io: Io, store_path: Path) -> None:
             thread.join()
     assert os.path.getsize(store_path / "0.zr") == size
     assert outcomes == {"good", "error"}
+
+
+def facts(store: Zrecord) -> dict[str, Any]:
+    stats = store.stats()
+    assert stats["reclaimable"] == stats["chunk_bytes"] - stats["live_bytes"]
+    return {name: stats[name] for name in ("records", "live_bytes", "chunk_bytes", "format_version")}
+
+
+def test_stats_are_of_the_records_that_the_reader_sees(io: Io, store_path: Path) -> None:
+    first = {"records": 1, "live_bytes": 900, "chunk_bytes": 900, "format_version": 3}
+    with SmallChunks(store_path, "raw", upgrade=True) as writer:
+        writer.append(bytes(900), 1, 900)
+        with SmallChunks(store_path, mode="r", io=io) as reader:
+            assert facts(writer) == facts(reader) == first
+            # into chunks that the reader has not opened, and into a version that it has not seen
+            for _ in range(20):
+                writer.append(bytes(900), 1, 900)
+            numbers = np.arange(1000, dtype="f4")
+            writer.append(numbers, 4, 1000, "zstd_shuffle", item_size=4)
+            assert facts(reader) == first
+            assert reader.stats()["codecs"] == {"raw": 1}
+            reader.refresh()
+            assert facts(reader) == facts(writer)
+            assert (facts(reader)["records"], facts(reader)["format_version"]) == (25, 4)
+    with SmallChunks(store_path, mode="r", io=io) as later:
+        assert facts(later)["records"] == 25
+
+
+def test_stats_count_no_byte_of_the_writers_room(io: Io, store_path: Path) -> None:
+    """A record that is written and not yet committed fills the byte that a writer's tail lies behind."""
+    with Zrecord(store_path, "raw") as writer:
+        writer.append(bytes(900), 1, 900)
+        with writer.appending() as append:
+            append.add(bytes(500), 1, 500)
+            with Zrecord(store_path, mode="r", io=io) as reader:
+                assert facts(reader) == {
+                    "records": 1,
+                    "live_bytes": 900,
+                    "chunk_bytes": 900,
+                    "format_version": 3,
+                }
+                assert reader.refresh() == 1 and facts(reader)["chunk_bytes"] == 900

@@ -517,3 +517,56 @@ def test_threads_add_to_one_append(store_path: Path) -> None:
     assert sorted(stretch[0][0] for stretch in stretches) == sorted([*range(n_threads)] * n_parts)
     assert all(stretch == [bytes([stretch[0][0]]) * 64] * n for stretch in stretches)
     assert loaderx.verify(store_path).ok
+
+
+@pytest.mark.parametrize("deleted", [(), (9,), (3,)], ids=["nothing", "the last", "one that others move for"])
+@pytest.mark.parametrize("n_bytes", [899, 450, 0])
+@pytest.mark.parametrize("with_sums", [True, False])
+def test_what_was_cut_off_is_not_made_up_with_zeros(
+    deleted: tuple[int, ...], n_bytes: int, with_sums: bool, store_path: Path
+) -> None:
+    records = [bytes([number + 1]) * 100 for number in range(10)]
+    with Zrecord(store_path, "raw") as z:
+        fill(z, records)
+        z.delete(deleted)
+    if not with_sums:
+        (store_path / "sums.zr").unlink()
+    os.truncate(store_path / "0.zr", n_bytes)
+    with Zrecord(store_path, "raw") as z:
+        n = len(z)
+        ends = OracleStore(store_path).table["offset"][:n] + 100
+        lost = [index for index in range(n) if ends[index] > n_bytes]
+        before = tree(store_path)
+        if lost:
+            with pytest.raises(
+                loaderx.CorruptRecordError, match=r"cannot compact: record .* cut off"
+            ) as caught:
+                z.compact()
+            assert caught.value.record in lost and caught.value.chunk == 0
+            after = tree(store_path)
+            assert {name: after[name] for name in ("0.zr", "meta.zr")} == {
+                name: before[name] for name in ("0.zr", "meta.zr")
+            }
+            with pytest.raises(loaderx.CorruptRecordError, match="the file was cut off"):
+                z.append(b"x" * 100, 1, 100)
+        assert len(loaderx.verify(store_path).damaged) == len(lost)
+        # What the error advises, and whatever was whole is still there.
+        whole = swap_delete(swap_delete(records, list(deleted)), lost)
+        z.delete(lost)
+        z.compact()
+        assert read(z) == whole and (store_path / "0.zr").stat().st_size == 100 * len(whole)
+        z.append(b"x" * 100, 1, 100)
+    assert contents(store_path) == [*whole, b"x" * 100]
+
+
+def test_a_chunk_that_lost_its_last_byte_is_not_appended_to(store_path: Path) -> None:
+    """One byte is what a killed session's tail lies behind its last record; that is not there for the taking."""
+    with Zrecord(store_path, "raw") as z:
+        z.append(b"abcdef", 2, 3)
+    os.truncate(store_path / "0.zr", 5)
+    with Zrecord(store_path, "raw") as z:
+        with pytest.raises(
+            loaderx.CorruptRecordError, match=r"record 1 ends at byte 6.*the file was cut off"
+        ):
+            z.append(b"ghi", 1, 3)
+        assert (store_path / "0.zr").stat().st_size == 5

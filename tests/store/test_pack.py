@@ -396,6 +396,33 @@ def test_a_refused_operation(operation: str, once: bool, store_path: Path) -> No
     assert not refused and 0 < after <= seen.count(operation)
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_no_reason_not_to_pack(number: int, store_path: Path) -> None:
+    """Packing only cuts and removes; a note of who holds the store is all that would be written."""
+    with SmallChunks(store_path) as z:
+        fill(z, RECORDS)
+    (store_path / "99.zr").write_bytes(b"left")
+    (store_path / "lock.zr").write_bytes(b'{"pid": 1, "host": "another"}')  # a killed writer's
+    with SmallChunks(store_path) as z, refusing("write", number=number) as seen:
+        assert z.pack().removed == ("99.zr",)
+        assert "write" in seen
+        assert (store_path / "lock.zr").read_bytes() == b"", "another's note would be a lie"
+    check_packed(store_path, RECORDS)
+    with SmallChunks(store_path) as z, refusing("write", number=number):
+        with pytest.raises(loaderx.StoreIOError) as caught:
+            fill(z, RECORDS[:1])
+        assert caught.value.errno == number
+
+
+def test_another_failure_of_the_lock_is_one(store_path: Path) -> None:
+    with SmallChunks(store_path) as z:
+        fill(z, RECORDS)
+        z.close()
+    with refusing("write", number=errno.EIO), pytest.raises(loaderx.StoreIOError) as caught:
+        pack(store_path)
+    assert caught.value.errno == errno.EIO
+
+
 def test_a_limit_on_sizes(store_path: Path) -> None:
     with Zrecord(store_path) as z:
         fill(z, RECORDS)

@@ -242,11 +242,17 @@ def test_handles_pickle_by_path(
     store: Path, records: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(store.parent)
-    with Zrecord(store.name, "raw", mode="r", level=5, threads=1, io="pread") as z:
+    with Zrecord(store.name, "zstd_dict", mode="r", level=5, threads=1, io="pread") as z:
         data = pickle.dumps(z)
         monkeypatch.chdir(tmp_path)  # a relative path was made whole when the store was opened
         with pickle.loads(data) as copy:
-            assert (copy.codec, copy.mode, copy.level, copy.threads, copy.io) == ("raw", "r", 5, 1, "pread")
+            assert (copy.codec, copy.mode, copy.level, copy.threads, copy.io) == (
+                "zstd_dict",
+                "r",
+                5,
+                1,
+                "pread",
+            )
             assert copy.gather_packed([7])[0].tobytes() == records[7].tobytes()
         assert z.gather_packed([7])[0].tobytes() == records[7].tobytes()
 

@@ -64,7 +64,7 @@ def test_records_around_1_mib(tmp_path: Path, codec: Any, item_size: int | None,
     sizes = [0, 1, MIB - 1, MIB, OVER, 3 * MIB + 7]
     records = [np.cumsum(rng.integers(0, 9, size), dtype=np.uint8).tobytes() for size in sizes]
     path = tmp_path / "a.zr"
-    with Zrecord(path, codec, io=io, level=1) as z:
+    with Zrecord(path, codec, io=io, level=None if codec == "raw" else 1) as z:
         if codec.endswith("dict"):
             samples = [records[-1][at : at + 2000] for at in range(0, 2 * MIB, 2000)]
             z.train_dict(b"".join(samples), [2000] * len(samples), 4096, item_size=item_size)
@@ -117,7 +117,8 @@ def test_a_record_of_100_mib_in_bounded_memory(tmp_path: Path, codec: Any, io: A
         target = np.memmap(target_path, np.uint8, "r+")
         before = rss_anon_bytes()
         grown = []
-        with memory_limit(340 * MIB), Zrecord(path, codec, io=io, threads=1, level=1, upgrade=True) as z:
+        level = None if codec == "raw" else 1
+        with memory_limit(340 * MIB), Zrecord(path, codec, io=io, threads=1, level=level, upgrade=True) as z:
             for call in (
                 lambda: z.append(b"small" * 20, 1, 100, "raw"),
                 lambda: z.append(source, 1, n_bytes, item_size=4),
@@ -384,6 +385,18 @@ def test_a_table_grows_over_2_24_under_other_handles(tmp_path: Path) -> None:
         assert mapped._snapshot.table.capacity == entry_at(room_for(NARROW_RECORDS + 3))
 
 
+def test_more_records_than_any_store_has_room_for(store_path: Path) -> None:
+    """A new store becomes whatever version it has to be, so the limit is the last version's."""
+    with Zrecord(store_path) as z:
+        with pytest.raises(
+            loaderx.StoreFullError, match="a store of format version 4 ends at 4294967295 records"
+        ):
+            z.append(b"", 1 << 32, 0)
+        z.append(b"", 1, 0)
+        with pytest.raises(loaderx.StoreFullError, match=r"version 3 ends at 16777216 records.*upgrade=True"):
+            z.append(b"", 1 << 32, 0)
+
+
 def test_a_full_store_of_version_4(tmp_path: Path) -> None:
     path = tmp_path / "a.zr"
     long_store(path, (1 << 32) - 3)
@@ -393,6 +406,7 @@ def test_a_full_store_of_version_4(tmp_path: Path) -> None:
             fill(z, [b"y", b"z"])
         assert (caught.value.length, caught.value.limit) == ((1 << 32) - 2, (1 << 32) - 1)
         assert "upgrade" not in str(caught.value)
+        assert "a store of format version 4 ends at 4294967295 records" in str(caught.value)
         assert fill(z, [b"y"]) == (1 << 32) - 2
         assert z.gather_packed([-2, -1])[0].tobytes() == b"xy"
         with pytest.raises(loaderx.StoreFullError):
