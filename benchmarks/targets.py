@@ -362,6 +362,9 @@ TARGETS = (
         "raw",
         "loaderx raw loader",
         "jax-dataloader",
+        "at least",
+        2.0,
+    ),
     *(
         Target(
             "sampler",
@@ -465,6 +468,8 @@ TARGETS = (
         "at most",
         25.0,
         "us",
+    ),
+    Target(
         "sampler",
         "cyclic, 8,192 of 1,000,000: loaderx 2.8.19 over loaderx",
         "cyclic",

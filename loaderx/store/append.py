@@ -200,14 +200,8 @@ class Appender:
         """
         version = self._version
         may_widen = self._may_widen or version is WIDE
-        if CODECS[codec] > version.max_codec and not may_widen:
-            raise OptionError(
-                f"{self._store}: codec {codec!r} needs format version {WIDE.number}, and this is a store of version "
-                f"{version.number}, as loaderx 0.7.3 reads it: choose another codec, or upgrade it for good "
-                "(upgrade=True)",
-                option="codec",
-                value=codec,
-            )
+        if not may_widen:
+            check_version_holds(self._store, version, codec)
         # By the codec that was asked for, not by how the records came to be stored: or the data of the first append
         # would decide whether a later one needs leave.
         if may_widen and n > 0 and CODECS[codec] > version.max_codec:
@@ -371,6 +365,17 @@ class Appender:
         self._created.append(self._tail_chunk + 1)
         self._tail_chunk += 1
         self._tail_offset = 0
+
+
+def check_version_holds(store: Path, version: Version, codec: str) -> None:
+    """Raise `OptionError` for a codec that a store of this version, which is to stay of it, has no records of."""
+    if CODECS[codec] > version.max_codec:
+        raise OptionError(
+            f"{store}: codec {codec!r} needs format version {WIDE.number}, and this is a store of version "
+            f"{version.number}, as loaderx 0.7.3 reads it: choose another codec, or upgrade it for good (upgrade=True)",
+            option="codec",
+            value=codec,
+        )
 
 
 class Append:

@@ -21,7 +21,7 @@ from loaderx.errors import (
     ZrecordError,
 )
 from loaderx.store import files, journal, recovery
-from loaderx.store.append import Append, Appender
+from loaderx.store.append import Append, Appender, check_version_holds
 from loaderx.store.buffers import as_byte_counts, as_indices, as_source
 from loaderx.store.compact import compact
 from loaderx.store.create import create_store
@@ -486,6 +486,10 @@ class Zrecord(Reader):
         check_samples(self.path, source, counts)
         with self._changing() as session:
             snapshot = self._current()
+            if not self.upgrade and session.header().length:
+                check_version_holds(
+                    self.path, session.version, self.codec
+                )  # before anything is changed for it
             try:
                 return train_dictionary(
                     self.path, session, source, counts, target, item_size, snapshot.dictionary_is_damaged

@@ -503,6 +503,8 @@ def test_every_class_has_a_row_or_another_test() -> None:
         errors.ZrecordError,
         errors.StoreMemoryError,
         errors.MissingDependencyError,
+        errors.StateMismatchError,
+        errors.LoaderError,
     }
     classes = {getattr(errors, name) for name in errors.__all__} - {errors.StoreWarning}
     assert classes - {row.error for row in ROWS} == elsewhere
