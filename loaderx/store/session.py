@@ -43,7 +43,6 @@ from loaderx.store.mark import read_mark, write_mark
 from loaderx.store.sums import pack_mark, strangers, sums_bytes, unpack_mark, write_slots
 from loaderx.store.table import table_blocks
 
-
 # Bytes of the table that are looked at at once for what is left beyond its end.
 _BLOCK_BYTES = 1 << 20
 
