@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.arrays.dataset import Dataset
-from loaderx.arrays.sampling import RaggedSamples, Samples, SliceSamples
+from loaderx.arrays.sampling import RaggedSamples, Samples, SliceSamples, shuffled
 from loaderx.arrays.sources import Sliced, as_records, as_slices
 from loaderx.store.format import (
     DEFAULT_LEVELS,
@@ -181,17 +181,20 @@ def dictionary_bytes(total_bytes: int | None, dict_size: int | None) -> int:
 def choose(samples: Samples, level: int | None, dict_size: int | None) -> CodecChoice:
     """Choose a codec (`choose_codec`)."""
     n_bytes = _SAMPLED_BYTES if level is None or level < _SLOW_LEVEL else _SLOWLY_SAMPLED_BYTES
-    taken = samples.take(n_bytes, _MOST_RECORDS, n_bytes // _PLACES)
-    sizes = [record.nbytes for record in taken]
-    if sum(sizes) == 0:
+    taken = [record for record in samples.take(n_bytes, _MOST_RECORDS, n_bytes // _PLACES) if record.nbytes]
+    if not taken:
         return CodecChoice(
             DEFAULT_CODEC, "there is no data to try codecs on, and this is the default", (), 0, 0
         )
-    learns = len(taken) >= _LEAST_RECORDS and sum(sizes) <= _SMALL_BYTES * len(taken)
+    n_taken = sum(record.nbytes for record in taken)
     learnt: list[memoryview] = []
-    if learns:
-        taken = taken[:: -(-sum(sizes) // (2 * LEARNT_BYTES))]
-        taken, learnt = taken[::2], taken[1::2]
+    if len(taken) >= _LEAST_RECORDS and n_taken <= _SMALL_BYTES * len(taken):
+        # By no pattern: data that repeats itself, questions and answers in turn, would be judged by one of them alone.
+        order = shuffled(len(taken))[: len(taken) * 2 * LEARNT_BYTES // max(n_taken, 2 * LEARNT_BYTES)]
+        half = len(order) // 2
+        taken, learnt = (
+            [taken[at] for at in np.sort(part).tolist()] for part in (order[half:], order[:half])
+        )
     trials = _try_all(samples, taken, learnt, level, dict_size)
     ahead = [trials[0]]
     for trial in trials[1:]:

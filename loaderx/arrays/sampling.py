@@ -145,18 +145,47 @@ class RaggedSamples:
         return self._head
 
 
+def shuffled(n: int) -> npt.NDArray[np.int64]:
+    """Return the numbers below `n` in an order that follows no pattern, and is the same every time."""
+    return np.argsort(_mixed(np.arange(n)), kind="stable")
+
+
 def _evenly(n: int, count: int) -> npt.NDArray[np.int64]:
-    """Return `count` of the numbers below `n`, evenly spread and in order."""
-    return np.unique(np.linspace(0, max(n - 1, 0), count).astype(np.int64))
+    """Return `count` of the numbers below `n` in order, evenly spread, the first and the last among them.
+
+    Each is somewhere in a stretch of its own, for data may repeat itself at the distance of the stretches.
+    """
+    begins = np.arange(count + 1) * n // max(count, 1)
+    widths = np.diff(begins)
+    indices = begins[:-1] + (_mixed(begins[:-1]) % np.maximum(widths, 1).astype(np.uint64)).astype(np.int64)
+    indices[:1] = 0
+    if count > 1:
+        indices[-1] = n - 1
+    return indices
 
 
 def _halving(indices: npt.NDArray[np.int64]) -> list[int]:
-    """Return indices in an order whose every beginning is spread over them: the first, the middle, the quarters ..."""
+    """Return indices in an order whose every beginning is spread over them: one, one of the other half, and so on.
+
+    Which one of a half follows no pattern. Source: the sequence of J. G. van der Corput, with its digits scrambled as
+    A. B. Owen does.
+    """
     digits = max(len(indices) - 1, 0).bit_length()
-    reversed_digits = [int(f"{place:0{digits}b}"[::-1], 2) for place in range(len(indices))]
-    places = np.argsort(np.array(reversed_digits, np.int64))
-    order: list[int] = indices[places].tolist()
+    numbers = np.arange(1 << digits)
+    places = np.zeros_like(numbers)
+    for digit in range(digits):
+        flips = (_mixed(places + (1 << digit)) >> np.uint64(63)).astype(np.int64)
+        places = 2 * places + ((numbers >> digit & 1) ^ flips)
+    order: list[int] = indices[places[places < len(indices)]].tolist()
     return order
+
+
+def _mixed(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Return 64 bits for each number that follow no pattern. Source: the output of SplitMix64, S. Vigna."""
+    mixed = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 def _middle(record: memoryview, piece_bytes: int | None, item_bytes: int) -> memoryview:

@@ -14,7 +14,7 @@ import pytest
 import loaderx
 from loaderx import Dataset, RaggedDataset, Zrecord, choose_codec, write_dataset, write_ragged
 from loaderx.arrays import choosing
-from loaderx.arrays.sampling import SliceSamples
+from loaderx.arrays.sampling import SliceSamples, _evenly, _halving, shuffled
 from loaderx.arrays.schema import read_schema
 
 Array = np.ndarray[Any, Any]
@@ -240,6 +240,94 @@ def test_a_dictionary_that_is_there_is_used(store_path: Path) -> None:
         assert store.stats()["codecs"]["zstd_dict"] == 3010
 
 
+@pytest.mark.parametrize("ragged", [False, True])
+def test_the_first_records_of_an_empty_dataset_choose(ragged: bool, store_path: Path) -> None:
+    write: Callable[..., int] = write_ragged if ragged else write_dataset
+    write(
+        store_path,
+        NOISE[:0] if not ragged else [NOISE[0, :0]][:0],
+        *(["u1", ()] if ragged else []),
+        codec="auto",
+    )
+    assert read_schema(store_path).codec == "zstd"
+    write(store_path, NOISE[:0] if not ragged else iter(()), codec="auto", progress=False)
+    assert read_schema(store_path).codec == "zstd"
+    write(store_path, NOISE, codec="auto", progress=False)
+    assert read_schema(store_path).codec == "raw"
+    write(store_path, np.zeros_like(NOISE), codec="auto", progress=False)  # there are records now
+    assert read_schema(store_path).codec == "raw"
+    with Zrecord(store_path, mode="r") as store:
+        assert store.stats()["codecs"] == {"raw": 1200}
+
+
+def test_an_empty_dataset_gets_the_dictionary_that_its_first_records_choose(store_path: Path) -> None:
+    write_ragged(store_path, iter(()), "u1", codec="auto", progress=False)
+    write_ragged(store_path, iter(LINES), codec="auto", progress=False)
+    assert read_schema(store_path).codec == "zstd_dict" and (store_path / "dict.zr").exists()
+    for got, expected in zip(RaggedDataset(store_path), LINES, strict=True):
+        assert np.array_equal(got, expected)
+
+
+def test_a_codec_chosen_for_records_that_do_not_come_is_forgotten(store_path: Path) -> None:
+    write_ragged(store_path, iter(()), "u1", codec="auto", progress=False)
+    before = {path.name: path.read_bytes() for path in store_path.iterdir() if path.name == "schema.json"}
+
+    def breaks() -> Iterator[Array]:
+        yield from NOISE
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        write_ragged(store_path, breaks(), codec="auto", chunk_bytes=100_000, progress=False)
+    assert {"schema.json": (store_path / "schema.json").read_bytes()} == before
+    assert len(RaggedDataset(store_path)) == 0
+
+
+EMPTY = np.zeros(0, "i4")
+NUMBERS = np.arange(50, dtype="i4")
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        [EMPTY, NUMBERS] * 200,
+        [NUMBERS, EMPTY] * 200,
+        [EMPTY] * 299 + [NUMBERS],
+        [NUMBERS] + [EMPTY] * 299,
+        [EMPTY] * 4095 + [NUMBERS] * 3,
+        [EMPTY] * 5000 + [NUMBERS],
+    ],
+    ids=["empty first", "full first", "full last", "one full", "three full", "beyond the sample"],
+)
+def test_empty_records_say_nothing(arrays: list[Array], new_path: Callable[[], Path]) -> None:
+    full = [array for array in arrays if len(array)]
+    for data, chunk_bytes in ((arrays, 64 << 20), (iter(arrays), 64 << 20), (iter(arrays), 100)):
+        path = new_path()
+        write_ragged(path, data, "i4", codec="auto", chunk_bytes=chunk_bytes, progress=False)
+        got = RaggedDataset(path)
+        assert len(got) == len(arrays) and all(map(np.array_equal, (row for row in got if len(row)), full))
+    choice = choose_codec(arrays)
+    assert choice.sampled_bytes == choice.sampled_records * NUMBERS.nbytes
+    assert (choice.codec, choice.reason) == (choose_codec(full).codec, choose_codec(full).reason)
+
+
+@pytest.mark.parametrize("period", [2, 3, 4, 8])
+@pytest.mark.parametrize("n", [800, 8191, 8192, 16_384])
+@pytest.mark.parametrize("shape", ["array", "ragged"])
+def test_data_that_repeats_itself_is_judged_by_all_of_it(period: int, n: int, shape: str) -> None:
+    """One record in `period` is noise, the others are zeros: they are that in what the codecs are tried on, too."""
+    (zeros,) = (t.ratio for t in choose_codec(np.zeros((800, 400), np.uint8)).candidates if t.codec == "zstd")
+    for first in (0, period - 1):
+        records = np.zeros((n, 400), np.uint8)
+        records[first::period] = NOISE[np.arange(len(records[first::period])) % len(NOISE), :400]
+        choice = choose_codec(records if shape == "array" else list(records))
+        assert choice.codec.startswith("zstd")
+        (plain,) = (trial for trial in choice.candidates if trial.codec == "zstd")
+        share_of_noise = (1 / plain.ratio - 1 / zeros) / (1 - 1 / zeros)
+        assert share_of_noise == pytest.approx(
+            1 / period, abs=0.06
+        )  # of 400 records or more: three deviations
+
+
 def test_log_says_what_was_chosen_and_why(store_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "loaderx"):
         write_dataset(store_path, WAVES, "auto", progress=False)
@@ -332,3 +420,23 @@ def test_pieces_are_whole_items_of_the_middle() -> None:
     items = np.arange(1000, dtype="u2").view("V10")
     (piece,) = SliceSamples(items[None], 1, 2000, 10).take(1000, piece_bytes=305)
     assert piece.tobytes() == items.tobytes()[850:1150]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 64, 1000, 4097])
+def test_orders_are_orders(n: int) -> None:
+    assert sorted(shuffled(n).tolist()) == list(range(n))
+    assert sorted(_halving(np.arange(n))) == list(range(n))
+    for count in {0, 1, n // 3, n // 2, n} & set(range(n + 1)):
+        indices = _evenly(n, count)
+        assert len(set(indices.tolist())) == count and (np.diff(indices) > 0).all()
+        assert count < 2 or (indices[0], indices[-1]) == (0, n - 1)
+
+
+def test_every_beginning_of_a_sample_is_spread() -> None:
+    order = np.array(_halving(np.arange(4096)))
+    for taken in (1 << digits for digits in range(13)):
+        assert sorted(order[:taken] * taken // 4096) == list(range(taken))
+        if taken >= 256:
+            assert 0.4 < np.mean(order[:taken] % 2) < 0.6 and 0.4 < np.mean(order[:taken] // 8 % 2) < 0.6
+    indices = _evenly(1 << 20, 4096)
+    assert 0.45 < np.mean(indices % 2) < 0.55 and np.diff(indices).max() < 512
