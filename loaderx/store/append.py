@@ -220,7 +220,7 @@ class Appender:
                 limit_bytes=version.max_record_bytes,
             )
         if self._length + n > version.max_records:
-            raise self._full(n, f"{version.max_records} records")
+            raise self._full(n, version, f"{version.max_records} records")
         return version
 
     def commit(self) -> int:
@@ -268,14 +268,15 @@ class Appender:
             self._session.take_back_sums()
         self._tail_chunk = old.tail_chunk
 
-    def _full(self, requested: int, limit: str) -> StoreFullError:
+    def _full(self, requested: int, version: Version, limit: str) -> StoreFullError:
+        instead = self._or_upgrade() if self._length + requested <= WIDE.max_records else ""
         return StoreFullError(
             f"{self._store}: no room for {requested} more records behind the {self._length} it holds: a store of "
-            f"format version {self._version.number} ends at {limit}. Begin another store{self._or_upgrade()}",
+            f"format version {version.number} ends at {limit}. Begin another store{instead}",
             store=self._store,
             length=self._length,
             requested=requested,
-            limit=self._version.max_records,
+            limit=version.max_records,
         )
 
     def _or_upgrade(self) -> str:
@@ -363,7 +364,7 @@ class Appender:
     def _begin_chunk(self, requested: int) -> None:
         if self._tail_chunk + 1 >= self._version.max_chunks:
             if self._version is WIDE or not self._may_widen:
-                raise self._full(requested, f"{self._version.max_chunks} chunks")
+                raise self._full(requested, self._version, f"{self._version.max_chunks} chunks")
             self._version = WIDE
         self._chunk = self._files.create_chunk(self._tail_chunk + 1)
         self._created.append(self._tail_chunk + 1)

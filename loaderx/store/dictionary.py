@@ -19,11 +19,13 @@ from loaderx.store.training import train_on
 
 def check_samples(store: Path, samples: memoryview, sizes: Indices) -> None:
     """Raise `DestinationError` where the samples are not as many bytes as their sizes say, or a size is negative."""
-    if len(sizes) and (sizes.min() < 0 or int(sizes.sum()) > samples.nbytes):
+    # In two parts, for 64 bits may not hold it.
+    total = (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())
+    if len(sizes) and (sizes.min() < 0 or total > samples.nbytes):
         raise DestinationError(
-            f"{store}: the sizes add up to {int(sizes.sum())} bytes, and there are {samples.nbytes} of samples",
+            f"{store}: the sizes add up to {total} bytes, and there are {samples.nbytes} of samples",
             store=store,
-            needed_bytes=int(sizes.sum()),
+            needed_bytes=total,
             given_bytes=samples.nbytes,
         )
 
