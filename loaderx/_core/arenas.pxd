@@ -10,34 +10,10 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t
 from libc.stdlib cimport free, malloc
 
-cdef extern from *:
-    """
-    #include <sys/mman.h>
-    #include <unistd.h>
-
-    static void *lx_map(int64_t n_bytes, int is_shared) {
-        void *map = mmap(NULL, (size_t)n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (map == MAP_FAILED) return NULL;
-    #ifdef MADV_HUGEPAGE
-        /* The first touch of large pages costs a third of that of small ones. Of 2 MiB each, and beginning at a
-           multiple of that, one is sure to fit into 4 MiB. Where there are none the advice is refused, and small ones
-           do. Blocks that share a map have none: the one that goes would leave its part of a large page taken. */
-        (void)madvise(map, (size_t)n_bytes, is_shared ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
-    #endif
-        return map;
-    }
-    static int lx_unmap(void *map, int64_t n_bytes) { return munmap(map, (size_t)n_bytes); }
-    static void lx_hollow(void *at, int64_t n_bytes) { (void)madvise(at, (size_t)n_bytes, MADV_DONTNEED); }
-    static int64_t lx_page_bytes(void) { return (int64_t)sysconf(_SC_PAGESIZE); }
-    """
-    void* lx_map(int64_t n_bytes, bint is_shared) noexcept
-    int lx_unmap(void* map, int64_t n_bytes) noexcept
-    void lx_hollow(void* at, int64_t n_bytes) noexcept
-    int64_t lx_page_bytes() noexcept
+from loaderx._core.pages cimport LARGE_BYTES, lx_hollow, lx_map, lx_page_bytes, lx_unmap
 
 cdef enum:
-    # 65,530 holes between blocks of 4 MiB take 256 GiB of blocks in use, and between shared maps more.
-    ALONE_BYTES = 4 << 20
+    # 65,530 holes between blocks of LARGE_BYTES take 256 GiB of blocks in use, and between shared maps more.
     SHARED_BYTES = 32 << 20
     MOST_SLOTS = 1 << 15
 
@@ -76,7 +52,8 @@ cdef inline Arena* arena_new(Arena** top, int64_t slot_bytes, int n_slots) noexc
     cdef int i
     if arena == NULL:
         return NULL
-    arena.base = <uint8_t*>lx_map(n_slots * slot_bytes, n_slots > 1)
+    # Blocks that share a map have no large pages: one that goes would leave its part of them taken.
+    arena.base = <uint8_t*>lx_map(n_slots * slot_bytes, 1 if slot_bytes >= LARGE_BYTES else -1)
     if arena.base == NULL:
         free(arena)
         return NULL
@@ -98,7 +75,7 @@ cdef inline uint8_t* arena_take(Arena** top, int64_t n_bytes, Arena** owner) noe
     cdef int64_t page_bytes = lx_page_bytes()
     cdef int64_t slot_bytes = (n_bytes + page_bytes - 1) // page_bytes * page_bytes
     cdef Arena* arena = top[0]
-    if arena == NULL and slot_bytes < ALONE_BYTES:
+    if arena == NULL and slot_bytes < LARGE_BYTES:
         arena = arena_new(top, slot_bytes, <int>min(<int64_t>MOST_SLOTS, SHARED_BYTES // slot_bytes))
     if arena == NULL:
         arena = arena_new(top, slot_bytes, 1)
