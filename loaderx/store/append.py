@@ -44,7 +44,7 @@ from loaderx.store.format import (
 from loaderx.store.header import Header
 from loaderx.store.options import Codec, check_count
 from loaderx.store.rows import byte_blocks
-from loaderx.store.session import Session
+from loaderx.store.session import MAX_OFFSET, Session
 from loaderx.store.sums import new_slots, sums_bytes
 
 if TYPE_CHECKING:
@@ -344,7 +344,11 @@ class Appender:
         with files.errors_named(self._store, "write new records", "the store is as it was before"):
             while first < len(phys):
                 ends = self._tail_offset + np.cumsum(phys[first:])
-                fitting = int(np.searchsorted(ends, self._chunk_bytes, side="left"))
+                fitting = int(np.searchsorted(ends, min(self._chunk_bytes, MAX_OFFSET), side="left"))
+                # Not up to the last byte that a tail can name, where a session has no room to leave behind it
+                # (`loaderx.store.session`); but for the longest record of all.
+                if fitting == 0 and self._tail_offset == 0 and ends[0] < self._chunk_bytes:
+                    fitting = 1
                 if fitting == 0:
                     self._begin_chunk(len(phys))
                     continue

@@ -44,7 +44,8 @@ from loaderx.store.table import table_blocks
 
 # Bytes that a session leaves between its last record and the header's tail.
 _ROOM: Final = 1
-_MAX_OFFSET: Final = (1 << 32) - 1
+#: The largest that a header can name.
+MAX_OFFSET: Final = (1 << 32) - 1
 
 # Bytes of the table that are looked at at once for what is left beyond its end.
 _BLOCK_BYTES = 1 << 20
@@ -277,7 +278,7 @@ class Session:
 
     def _in_file(self, header: Header) -> Header:
         """Return the header that is in the file while the session's is this one."""
-        return Header(header.tail_chunk, min(header.tail_offset + self._room, _MAX_OFFSET), header.length)
+        return Header(header.tail_chunk, min(header.tail_offset + self._room, MAX_OFFSET), header.length)
 
     def _note(self, header: Header) -> None:
         """Note what the session has left in the file."""
