@@ -25,9 +25,9 @@ from loaderx._core.record cimport (
     Batch,
     Worker,
 )
-from loaderx._core.scratch cimport KEPT_SCRATCH, shrink
+from loaderx._core.scratch cimport KEPT_IN_ALL, KEPT_SCRATCH, shrink
 from loaderx._core.snapshot cimport Snapshot
-from loaderx._core.zstd cimport ZSTD_freeDCtx
+from loaderx._core.zstd cimport ZSTD_freeDCtx, ZSTD_sizeof_DCtx
 
 
 cdef void bind_store(Batch* batch, Snapshot snapshot) noexcept:
@@ -58,6 +58,17 @@ cdef int bind(Batch* batch, Snapshot snapshot, Py_buffer* idxs) except -1:
 cdef Pool idle_workers
 
 
+cdef Py_ssize_t bytes_of(const Worker* worker) noexcept:
+    return worker.stored.n_bytes + worker.unpacked.n_bytes + ZSTD_sizeof_DCtx(worker.context)
+
+
+cdef void end_worker(Worker* worker) noexcept:
+    ZSTD_freeDCtx(worker.context)
+    shrink(&worker.stored, 0)
+    shrink(&worker.unpacked, 0)
+    free(worker)
+
+
 cdef int take_workers(Crew* crew, int n) except -1:
     """Fill `crew`, which is all zero, with `n` workers; `give_back` takes them."""
     cdef Worker* worker
@@ -68,6 +79,8 @@ cdef int take_workers(Crew* crew, int n) except -1:
         worker = <Worker*>pool_take(&idle_workers)
         if worker == NULL:
             worker = <Worker*>calloc(1, sizeof(Worker))
+        else:
+            idle_workers.idle_bytes -= bytes_of(worker)
         if worker == NULL:
             give_back(crew)
             raise MemoryError("no memory to read a batch")
@@ -83,16 +96,20 @@ cdef int take_workers(Crew* crew, int n) except -1:
 
 cdef void give_back(Crew* crew) noexcept:
     cdef Worker* worker
+    cdef Py_ssize_t n_bytes
     while crew.n > 0:
         crew.n -= 1
         worker = crew.workers[crew.n]
         shrink(&worker.stored, KEPT_SCRATCH)
         shrink(&worker.unpacked, KEPT_SCRATCH)
-        if not pool_put(&idle_workers, worker):
-            ZSTD_freeDCtx(worker.context)
+        if idle_workers.idle_bytes + bytes_of(worker) > KEPT_IN_ALL:
             shrink(&worker.stored, 0)
             shrink(&worker.unpacked, 0)
-            free(worker)
+        n_bytes = bytes_of(worker)
+        if idle_workers.idle_bytes + n_bytes > KEPT_IN_ALL or not pool_put(&idle_workers, worker):
+            end_worker(worker)
+        else:
+            idle_workers.idle_bytes += n_bytes
     if crew.workers != &crew.lone:
         free(crew.workers)
     crew.workers = NULL
@@ -115,6 +132,15 @@ cdef object describe(const Batch* batch, const Worker* worker):
         worker.entry.phys_length if found else None, worker.entry.logic_length if found else None,
         worker.entry.codec if found else None, worker.detail,
     )
+
+
+def trim_workers():
+    """Give the memory of idle workers back, and return how many bytes they had."""
+    cdef Py_ssize_t n_bytes = idle_workers.idle_bytes
+    while idle_workers.n:
+        end_worker(<Worker*>pool_take(&idle_workers))
+    idle_workers.idle_bytes = 0
+    return n_bytes
 
 
 def fault_numbers():

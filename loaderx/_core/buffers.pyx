@@ -5,27 +5,9 @@ touched before takes a third of the time. So blocks are kept when they come back
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdint cimport int64_t
-from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap
+from libc.stdint cimport int64_t, uint8_t
 
-cdef extern from *:
-    """
-    #include <sys/mman.h>
-    /* The first touch of large pages costs a third of that of small ones. Of 2 MiB each, and beginning at a multiple
-       of that, one is sure to fit into 4 MiB. Where there are none the advice is refused, and small ones do. */
-    static void lx_advise(void* block, size_t n_bytes) {
-    #ifdef MADV_HUGEPAGE
-        if (n_bytes >= ((size_t)4 << 20)) (void)madvise(block, n_bytes, MADV_HUGEPAGE);
-    #endif
-    }
-
-    /* A hole in the middle of others can be one map too many for the system; it takes the memory all the same. */
-    static void lx_unmap(void* block, size_t n_bytes) {
-        if (munmap(block, n_bytes) != 0) (void)madvise(block, n_bytes, MADV_DONTNEED);
-    }
-    """
-    void lx_advise(void* block, size_t n_bytes) noexcept
-    void lx_unmap(void* block, size_t n_bytes) noexcept
+from loaderx._core.arenas cimport Arena, arena_give, arena_take
 
 cdef enum:
     PAGE_BYTES = 4096
@@ -44,8 +26,9 @@ cdef enum:
 
 cdef struct Head:
     # Lies at the beginning of its block, in front of the batch.
-    int64_t map_bytes
+    int64_t n_bytes
     int size_class
+    Arena* arena
     int64_t since       # what `pool.handed_out` was when the block came back
     Head* newer         # among all that are idle
     Head* older
@@ -61,6 +44,7 @@ cdef struct IdleBlocks:
     Head* newest
     Head* oldest
     Head* tops[N_CLASSES]
+    Arena* arenas[N_CLASSES]    # those with room for a block of their class
 
 cdef IdleBlocks pool
 
@@ -94,7 +78,7 @@ cdef void add(Head* block) noexcept:
     if top[0] != NULL:
         top[0].upper = block
     top[0] = block
-    pool.idle_bytes += block.map_bytes
+    pool.idle_bytes += block.n_bytes
 
 
 cdef void remove(Head* block) noexcept:
@@ -113,43 +97,42 @@ cdef void remove(Head* block) noexcept:
         pool.tops[block.size_class] = block.lower
     if block.lower != NULL:
         block.lower.upper = block.upper
-    pool.idle_bytes -= block.map_bytes
+    pool.idle_bytes -= block.n_bytes
 
 
 cdef void drop_oldest() noexcept:
     """Give the block that has been idle longest back to the system."""
     cdef Head* block = pool.oldest
     remove(block)
-    lx_unmap(block, block.map_bytes)
+    arena_give(block.arena, <uint8_t*>block)
 
 
 cdef Head* take_block(int64_t n_bytes) noexcept:
     """Return a block, an idle one if there is one of this size; NULL: no memory."""
     cdef int size_class
-    cdef int64_t map_bytes = block_class(n_bytes, &size_class) + PAGE_BYTES
+    cdef int64_t block_bytes = block_class(n_bytes, &size_class) + PAGE_BYTES
     cdef Head* block = pool.tops[size_class]
-    cdef void* address
-    pool.handed_out += map_bytes
+    cdef Arena* arena
+    pool.handed_out += block_bytes
     if block != NULL:
         remove(block)
         return block
-    address = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-    while address == MAP_FAILED:
+    block = <Head*>arena_take(&pool.arenas[size_class], block_bytes, &arena)
+    while block == NULL:
         if pool.oldest == NULL:
             return NULL
         drop_oldest()
-        address = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-    lx_advise(address, map_bytes)
-    block = <Head*>address
-    block.map_bytes = map_bytes
+        block = <Head*>arena_take(&pool.arenas[size_class], block_bytes, &arena)
+    block.n_bytes = block_bytes
     block.size_class = size_class
+    block.arena = arena
     return block
 
 
 cdef void give_block(Head* block) noexcept:
     """Keep a block for a later batch, and let go of those that are too much or too old, which this one never is."""
-    if block.map_bytes > pool.limit:
-        lx_unmap(block, block.map_bytes)  # or it would drive out all others, and then go
+    if block.n_bytes > pool.limit:
+        arena_give(block.arena, <uint8_t*>block)  # or it would drive out all others, and then go
         return
     add(block)
     while pool.idle_bytes > pool.limit or (pool.handed_out - pool.oldest.since) // STALE > pool.limit:
@@ -200,7 +183,15 @@ cdef class Block:
 
 
 def set_limit(int64_t n_bytes):
-    """Bound the bytes of idle blocks, and give the system what is above it; 0, as at first: keep none."""
+    """Bound the bytes of idle blocks, and give the system what is above it; 0, as at first: keep none.
+
+    Raises
+    ------
+    ValueError
+        The bound is negative.
+    """
+    if n_bytes < 0:
+        raise ValueError(f"no bound on bytes: {n_bytes}")
     pool.limit = n_bytes
     while pool.idle_bytes > pool.limit:
         drop_oldest()

@@ -16,7 +16,7 @@ from loaderx._core.layout cimport (
     MIN_ITEM_SIZE,
 )
 from loaderx._core.pool cimport Pool, pool_put, pool_take
-from loaderx._core.scratch cimport KEPT_SCRATCH, Scratch, grow, shrink
+from loaderx._core.scratch cimport KEPT_IN_ALL, KEPT_SCRATCH, Scratch, grow, shrink
 from loaderx._core.shuffle cimport shuffle_record
 from loaderx._core.threads cimport team_size
 from loaderx._core.views cimport Views, release, take
@@ -35,6 +35,7 @@ from loaderx._core.zstd cimport (
     ZSTD_isError,
     ZSTD_maxCLevel,
     ZSTD_minCLevel,
+    ZSTD_sizeof_CCtx,
 )
 
 cdef enum:
@@ -96,14 +97,28 @@ cdef class CompressionDictionary:
 cdef Pool idle_compressors
 
 
+cdef Py_ssize_t bytes_of(const Compressor* compressor) noexcept:
+    return compressor.shuffled.n_bytes + ZSTD_sizeof_CCtx(compressor.context)
+
+
+cdef void end_compressor(Compressor* compressor) noexcept:
+    ZSTD_freeCCtx(compressor.context)
+    shrink(&compressor.shuffled, 0)
+    free(compressor)
+
+
 cdef void give_back(Compressor** taken, int n) noexcept:
     cdef int i
+    cdef Py_ssize_t n_bytes
     for i in range(n):
         shrink(&taken[i].shuffled, KEPT_SCRATCH)
-        if not pool_put(&idle_compressors, taken[i]):
-            ZSTD_freeCCtx(taken[i].context)
+        if idle_compressors.idle_bytes + bytes_of(taken[i]) > KEPT_IN_ALL:
             shrink(&taken[i].shuffled, 0)
-            free(taken[i])
+        n_bytes = bytes_of(taken[i])
+        if idle_compressors.idle_bytes + n_bytes > KEPT_IN_ALL or not pool_put(&idle_compressors, taken[i]):
+            end_compressor(taken[i])
+        else:
+            idle_compressors.idle_bytes += n_bytes
     free(taken)
 
 
@@ -117,6 +132,8 @@ cdef Compressor** take_compressors(int n) except NULL:
         taken[i] = <Compressor*>pool_take(&idle_compressors)
         if taken[i] == NULL:
             taken[i] = <Compressor*>calloc(1, sizeof(Compressor))
+        else:
+            idle_compressors.idle_bytes -= bytes_of(taken[i])
         if taken[i] == NULL:
             give_back(taken, i)
             raise MemoryError("no memory for compression")
@@ -381,6 +398,15 @@ def train(samples, sizes, size_t target_bytes):
         return bytes(dictionary[:got])
     finally:
         release(&views)
+
+
+def trim_compressors():
+    """Give the memory of idle compressors back, and return how many bytes they had."""
+    cdef Py_ssize_t n_bytes = idle_compressors.idle_bytes
+    while idle_compressors.n:
+        end_compressor(<Compressor*>pool_take(&idle_compressors))
+    idle_compressors.idle_bytes = 0
+    return n_bytes
 
 
 def level_range():

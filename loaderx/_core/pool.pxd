@@ -8,6 +8,7 @@ cdef struct Pool:
     void** idle
     Py_ssize_t n
     Py_ssize_t capacity
+    Py_ssize_t idle_bytes   # that those idle hold, which whoever takes and puts them counts
 
 
 cdef inline void* pool_take(Pool* pool) noexcept:

@@ -23,6 +23,7 @@ cdef extern from "zstd.h" nogil:
 
     ZSTD_DCtx* ZSTD_createDCtx()
     size_t ZSTD_freeDCtx(ZSTD_DCtx* context)
+    size_t ZSTD_sizeof_DCtx(const ZSTD_DCtx* context)
     size_t ZSTD_decompressDCtx(ZSTD_DCtx* context, void* dst, size_t dst_bytes, const void* src, size_t src_bytes)
     size_t ZSTD_decompress_usingDDict(ZSTD_DCtx* context, void* dst, size_t dst_bytes, const void* src,
                                       size_t src_bytes, const ZSTD_DDict* dictionary)
@@ -31,6 +32,7 @@ cdef extern from "zstd.h" nogil:
 
     ZSTD_CCtx* ZSTD_createCCtx()
     size_t ZSTD_freeCCtx(ZSTD_CCtx* context)
+    size_t ZSTD_sizeof_CCtx(const ZSTD_CCtx* context)
     size_t ZSTD_compressCCtx(ZSTD_CCtx* context, void* dst, size_t dst_bytes, const void* src, size_t src_bytes,
                              int level)
     size_t ZSTD_compress_usingCDict(ZSTD_CCtx* context, void* dst, size_t dst_bytes, const void* src,

@@ -48,6 +48,8 @@ def resolve(store: Path, key: Any, length: int) -> tuple[Indices, tuple[int, ...
     """
     if isinstance(key, slice):
         return _of_slice(key, length)
+    if not isinstance(key, int | list | tuple | np.ndarray | np.generic):
+        key = _as_numpy(store, key)
     if isinstance(key, np.ndarray) and key.ndim == 0:
         key = key[()]
     if isinstance(key, bool | np.bool_):
@@ -73,6 +75,19 @@ def resolve_batch(store: Path, key: Any, length: int) -> tuple[Indices, tuple[in
     if shape is None:
         raise TypeError(f"a batch of records needs a sequence of indices, not {key!r}")
     return indices, shape
+
+
+def _as_numpy(store: Path, key: Any) -> Any:
+    """Return an array of another library as NumPy's, or where it has no axes as a number; anything else as it is.
+
+    One that has a single item may be an integer to Python (`operator.index`), whatever its axes.
+    """
+    n_axes = getattr(key, "ndim", None)
+    if n_axes == 0 and callable(getattr(key, "item", None)):
+        return key.item()
+    if isinstance(n_axes, int) or hasattr(key, "__array__"):
+        return as_array(store, key)
+    return key
 
 
 def _of_slice(key: slice, length: int) -> tuple[Indices, tuple[int, ...]]:

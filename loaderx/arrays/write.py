@@ -73,7 +73,8 @@ def write_dataset(
     codec : {"zstd", "raw", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict", "auto"}, optional
         None: that of the dataset which is appended to, and "zstd" for a new one.
         "auto" tries them on some records and takes what stores these smallest, by the rule of `choose_codec`; what it
-        took and why is logged, and the dataset's `codec` from then on. Of an existing dataset it is that codec, too.
+        took and why is logged, and the dataset's `codec` from then on. Of an existing dataset that has records it is
+        that codec.
         "zstd_shuffle" puts the bytes of equal significance of each record's numbers side by side before it compresses:
         smaller and faster to read for floats and integers of 2 to 16 bytes; loaderx 0.7.3 cannot read it.
         "zstd_dict" trains a dictionary first, on records spread over the data: much smaller for many small, similar
@@ -262,7 +263,10 @@ class _Writer:
                 self._schema = replace(self._schema, codec=there.codec)
             if self._codec is None:
                 self._check_level_of_dataset()
-            self._fill(Zrecord, self._target, add, samples, report)
+            if self._codec == "auto" and self._is_empty():
+                self._choose(samples)
+            with self._schema_says(there):
+                self._fill(Zrecord, self._target, add, samples, report)
             return
         with Staging(self._target, replace=self._overwrite) as staging:
             if self._codec == "auto":
@@ -285,7 +289,31 @@ class _Writer:
 
         choice = choose(samples, self._level, self._dict_size)
         logging.getLogger(__name__).info("%s: codec %s: %s", self._target, choice.codec, choice.reason)
-        self._schema = replace(self._schema, codec=choice.codec)
+        if choice.candidates:
+            self._schema = replace(self._schema, codec=choice.codec)
+
+    def _is_empty(self) -> bool:
+        with Zrecord(self._target, mode="r") as store:
+            return len(store) == 0
+
+    @contextlib.contextmanager
+    def _schema_says(self, there: Schema) -> Iterator[None]:
+        """Have the schema name the codec that was chosen for the first records of an empty dataset.
+
+        Before they are written, so that no records are there under another name; where they are not, as it was.
+        """
+        if self._codec != "auto" or self._schema.codec == there.codec:
+            yield
+            return
+        try:
+            write_schema(self._target, replace(there, codec=self._schema.codec))
+            yield
+        except BaseException:
+            if os.getpid() == self._process:
+                with contextlib.suppress(OSError, ZrecordError):
+                    if self._is_empty():
+                        write_schema(self._target, there)
+            raise
 
     def _fill(self, kind: type[Zrecord], path: Path, add: Any, samples: Samples, report: Any) -> None:
         codec = self._schema.codec

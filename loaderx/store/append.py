@@ -33,6 +33,7 @@ from loaderx.store.buffers import as_byte_counts, as_source
 from loaderx.store.format import (
     CODECS,
     MAX_ITEM_BYTES,
+    MAX_OFFSET,
     MIN_ITEM_BYTES,
     NARROW,
     RECORD,
@@ -268,9 +269,10 @@ class Appender:
         self._tail_chunk = old.tail_chunk
 
     def _full(self, requested: int, limit: str, version: Version) -> StoreFullError:
+        instead = self._or_upgrade() if self._length + requested <= WIDE.max_records else ""
         return StoreFullError(
             f"{self._store}: no room for {requested} more records behind the {self._length} it holds: a store of "
-            f"format version {version.number} ends at {limit}. Begin another store{self._or_upgrade()}",
+            f"format version {version.number} ends at {limit}. Begin another store{instead}",
             store=self._store,
             length=self._length,
             requested=requested,
@@ -339,7 +341,11 @@ class Appender:
         with files.errors_named(self._store, "write new records", "the store is as it was before"):
             while first < len(phys):
                 ends = self._tail_offset + np.cumsum(phys[first:])
-                fitting = int(np.searchsorted(ends, self._chunk_bytes, side="left"))
+                fitting = int(np.searchsorted(ends, min(self._chunk_bytes, MAX_OFFSET), side="left"))
+                # Not up to the last byte that a tail can name, where a session has no room to leave behind it
+                # (`loaderx.store.session`); but for the longest record of all.
+                if fitting == 0 and self._tail_offset == 0 and ends[0] < self._chunk_bytes:
+                    fitting = 1
                 if fitting == 0:
                     self._begin_chunk(len(phys))
                     continue

@@ -10,7 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from loaderx._core.batch import trim_workers
 from loaderx._core.buffers import OFFSET_BYTES, Block, set_limit, trim
+from loaderx._core.compress import trim_compressors
 from loaderx._env import read_pool_bytes
 from loaderx.errors import DestinationError, OptionError, RecordIndexError
 
@@ -69,14 +71,15 @@ def _pool_limit() -> int:
 
 
 def trim_pool() -> int:
-    """Give the memory of dropped batches, which waits for new ones, back to the system.
+    """Give memory that waits for later calls back to the system.
 
-    Batches that anything still refers to are not touched. Later batches take fresh memory at first.
+    That is the memory of dropped batches, and what threads worked in: zstd's, and records that had to be taken apart.
+    Batches that anything still refers to are not touched. Later calls take fresh memory at first.
 
     Returns
     -------
     int
-        Bytes given back: at most ``LOADERX_POOL_BYTES``.
+        Bytes given back: at most ``LOADERX_POOL_BYTES`` of batches, and 64 MiB each of reading and of writing.
 
     Examples
     --------
@@ -89,7 +92,7 @@ def trim_pool() -> int:
     >>> trim_pool()
     0
     """
-    return trim()
+    return trim() + trim_workers() + trim_compressors()
 
 
 # What lies idle a child has copies of. Its first write to one would copy each page, and so would the parent's.

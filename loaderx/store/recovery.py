@@ -28,7 +28,7 @@ from loaderx._core.maps import FileMap
 from loaderx._core.threads import available_cpus
 from loaderx.errors import StoreWarning
 from loaderx.store import files, journal, locks, mark
-from loaderx.store.format import JOURNAL, MARK, SUM, chunk_name
+from loaderx.store.format import JOURNAL, MARK, MAX_OFFSET, SUM, chunk_name
 from loaderx.store.header import Header, read_format, read_header, write_length, write_tail
 from loaderx.store.journal import Journal
 from loaderx.store.rows import byte_blocks
@@ -224,8 +224,11 @@ def _is_foreign(
     before_written = np.concatenate([[True], written[:-1]])
     if np.any(written & before_written & ~in_line):
         return True
-    # 3. A tail without room. (It is never nearer: the length is written after the tail, into the same sector.)
+    # 3. A tail without room. (It is never nearer: the length is written after the tail, into the same sector.) Only
+    # behind the longest record of all there is none; other programs write none that long.
     last = max(int(ends[written].max(initial=0)), int(ends_before[0]))
+    if np.any(written & (entries["phys_length"] == MAX_OFFSET) & (ends == last)):
+        return False
     return (header.tail_chunk << 32) + header.tail_offset == last
 
 

@@ -486,3 +486,45 @@ def test_a_choice_is_no_codec_but_has_one(store_path: Path) -> None:
     with pytest.raises(loaderx.OptionError, match=r"codec is a CodecChoice: give its codec, 'zstd_shuffle'$"):
         write_dataset(store_path, WAVES, choice)  # type: ignore[arg-type]
     assert not store_path.exists()
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_the_first_records_of_an_empty_dataset_choose(ragged: bool, store_path: Path) -> None:
+    write: Callable[..., int] = write_ragged if ragged else write_dataset
+    write(
+        store_path,
+        NOISE[:0] if not ragged else [NOISE[0, :0]][:0],
+        *(["u1", ()] if ragged else []),
+        codec="auto",
+    )
+    assert read_schema(store_path).codec == "zstd"
+    write(store_path, NOISE[:0] if not ragged else iter(()), codec="auto", progress=False)
+    assert read_schema(store_path).codec == "zstd"
+    write(store_path, NOISE, codec="auto", progress=False)
+    assert read_schema(store_path).codec == "raw"
+    write(store_path, np.zeros_like(NOISE), codec="auto", progress=False)  # there are records now
+    assert read_schema(store_path).codec == "raw"
+    with Zrecord(store_path, mode="r") as store:
+        assert store.stats()["codecs"] == {"raw": 1200}
+
+
+def test_an_empty_dataset_gets_the_dictionary_that_its_first_records_choose(store_path: Path) -> None:
+    write_ragged(store_path, iter(()), "u1", codec="auto", progress=False)
+    write_ragged(store_path, iter(LINES), codec="auto", progress=False)
+    assert read_schema(store_path).codec == "zstd_dict" and (store_path / "dict.zr").exists()
+    for got, expected in zip(RaggedDataset(store_path), LINES, strict=True):
+        assert np.array_equal(got, expected)
+
+
+def test_a_codec_chosen_for_records_that_do_not_come_is_forgotten(store_path: Path) -> None:
+    write_ragged(store_path, iter(()), "u1", codec="auto", progress=False)
+    before = {path.name: path.read_bytes() for path in store_path.iterdir() if path.name == "schema.json"}
+
+    def breaks() -> Iterator[Array]:
+        yield from NOISE
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        write_ragged(store_path, breaks(), codec="auto", chunk_bytes=100_000, progress=False)
+    assert {"schema.json": (store_path / "schema.json").read_bytes()} == before
+    assert len(RaggedDataset(store_path)) == 0

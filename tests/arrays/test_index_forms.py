@@ -279,6 +279,103 @@ def test_getitems_refuses_the_same(index: Any, records: Any, ragged: Any) -> Non
             dataset.__getitems__(index)
 
 
+class Tensor:
+    """An array of another library, which like theirs is an integer to Python where it has a single item."""
+
+    def __init__(self, items: Any) -> None:
+        self._array = np.array(items)
+
+    @property
+    def ndim(self) -> int:
+        return self._array.ndim
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        return self._array
+
+    def __index__(self) -> int:
+        return int(self._array.item())
+
+    def item(self) -> Any:
+        return self._array.item()
+
+    def __iter__(self) -> Any:
+        return (Tensor(item) for item in self._array)
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+
+def _of_torch(items: Any) -> Any:
+    import torch
+
+    return torch.tensor(items)
+
+
+def _of_jax(items: Any) -> Any:
+    import jax.numpy
+
+    return jax.numpy.array(items)
+
+
+TENSORS = pytest.mark.parametrize(
+    "tensor",
+    [
+        Tensor,
+        pytest.param(_of_torch, marks=pytest.mark.needs_torch),
+        pytest.param(_of_jax, marks=pytest.mark.needs_jax),
+    ],
+)
+
+
+@TENSORS
+@pytest.mark.parametrize(
+    "items", [[5], [-1], [5, 6], [0] * 20, [True] + [False] * 9, [[4]], [[[1]]], [[1, 2]]]
+)
+def test_a_tensor_has_the_axes_it_has(tensor: Any, items: Any, records: Any, ragged: Any) -> None:
+    """One of a single item is a batch of one, not a record: the last batch of an epoch may be."""
+    index = tensor(items)
+    assert_equal(records[index], RECORDS[np.array(items)])
+    assert_equal(records.__getitems__(index), RECORDS[np.array(items)])
+    if index.ndim > 1:
+        with pytest.raises(loaderx.RecordIndexError):
+            ragged[index]
+        return
+    expected = [ROWS[i] for i in np.arange(N)[np.array(items)]]
+    for values, splits in (ragged[index], ragged.__getitems__(index)):
+        assert_equal(values, np.concatenate(expected))
+        assert_equal(splits, np.cumsum([0, *map(len, expected)], dtype=np.int64))
+    padded, lens = ragged.getitems_padded(index)
+    assert padded.shape[0] == len(expected) and lens.tolist() == [len(row) for row in expected]
+
+
+@TENSORS
+def test_a_tensor_without_axes_is_a_record(tensor: Any, records: Any, ragged: Any) -> None:
+    assert_equal(records[tensor(5)], RECORDS[5])
+    assert_equal(ragged[tensor(-2)], ROWS[-2])
+    for dataset in (records, ragged):
+        with pytest.raises(TypeError, match="needs a sequence"):
+            dataset.__getitems__(tensor(5))
+
+
+@TENSORS
+@pytest.mark.parametrize("items", [True, False, 1.0, 1j, [1.0], [[1.5]]])
+def test_a_tensor_of_no_integers_is_refused(tensor: Any, items: Any, records: Any, ragged: Any) -> None:
+    for dataset in (records, ragged):
+        for read in (dataset.__getitem__, dataset.__getitems__):
+            with pytest.raises(TypeError):
+                read(tensor(items))
+
+
+@TENSORS
+def test_a_mask_of_one_item_is_a_mask(tensor: Any, tmp_path: Path, records: Any) -> None:
+    loaderx.write_dataset(tmp_path / "one", RECORDS[:1], progress=False)
+    one = loaderx.Dataset(tmp_path / "one")
+    for mask in ([True], [False]):
+        assert_equal(one[tensor(mask)], RECORDS[:1][np.array(mask)])
+        with pytest.raises(loaderx.RecordIndexError, match="mask"):
+            records[tensor(mask)]
+
+
 def test_array_of_objects_is_refused(records: Any, ragged: Any) -> None:
     # NumPy raises IndexError here
     for dataset in (records, ragged):

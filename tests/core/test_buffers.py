@@ -153,6 +153,17 @@ def test_a_block_above_the_bound_drives_out_no_other() -> None:
     assert idle_bytes() == before > 0
 
 
+@pytest.mark.parametrize("n_bytes", [-1, -(1 << 63)])
+def test_a_bound_below_nothing_is_refused(n_bytes: int) -> None:
+    for kept in (0, LIMIT):
+        set_limit(kept)
+        batch = take(MIB)
+        del batch
+        with pytest.raises(ValueError, match="no bound on bytes"):
+            set_limit(n_bytes)
+        assert idle_bytes() == (MIB + 4096 if kept else 0)
+
+
 def test_a_bound_of_nothing_keeps_nothing() -> None:
     set_limit(0)
     batch = take(MIB)
@@ -184,6 +195,50 @@ def test_trimming_gives_back_what_is_idle_and_nothing_else(rss_anon: Callable[[]
     assert idle >= 37 * MIB and trim() == idle and idle_bytes() == 0 and trim() == 0
     assert before - rss_anon() > 36 * MIB
     assert (held == 1).all()
+
+
+def _maps() -> int:
+    with open("/proc/self/maps", encoding="ascii") as lines:
+        return sum(1 for _ in lines)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="the system does not tell its maps")
+@pytest.mark.parametrize("n_bytes", [65_536, 68_000, 400_000, 3 * MIB])
+def test_blocks_that_go_from_between_others_leave_no_holes(n_bytes: int, rss_anon: Callable[[], int]) -> None:
+    """A process may have 65,530 maps, and each hole would take one."""
+    maps, rss = _maps(), rss_anon()
+    n_blocks = 3000
+    held: list[npt.NDArray[np.uint8] | None] = [take(n_bytes) for _ in range(n_blocks)]
+    for block in held:
+        assert block is not None
+        block[-1] = 1
+    for number in [*range(0, n_blocks, 2), *range(1, n_blocks, 6)]:
+        held[number] = None
+    trim()
+    assert _maps() - maps < n_blocks * n_bytes // (16 * MIB) + 20
+    for number, block in enumerate(held):
+        assert block is None or block[-1] == 1, number
+    places = {address(block) for block in held if block is not None}
+    for number in range(0, n_blocks, 2):
+        held[number] = block = take(n_bytes)
+        assert address(block) not in places
+        places.add(address(block))
+    del block
+    held.clear()
+    trim()
+    assert _maps() - maps < 20 and rss_anon() - rss < 4 * MIB
+
+
+def test_a_block_that_went_from_between_others_gave_its_pages_back(rss_anon: Callable[[], int]) -> None:
+    held = [take(MIB) for _ in range(200)]
+    for block in held:
+        block[:] = 1
+    del block
+    before = rss_anon()
+    del held[::2]
+    trim()
+    assert 99 * MIB < before - rss_anon() < 102 * MIB
+    assert all((block == 1).all() for block in held)
 
 
 def test_random_use_hands_no_byte_to_two() -> None:

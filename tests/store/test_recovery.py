@@ -278,6 +278,65 @@ def test_what_had_been_synced_is_never_cut(store_path: Path, next_boot: Any) -> 
     assert [damage.record for damage in loaderx.verify(store_path).damaged] == [5]
 
 
+@pytest.mark.parametrize("mode", ["r", "a"])
+@pytest.mark.parametrize("left", [99, 100, 101, 102])
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_record_that_would_end_at_the_last_byte_of_a_chunk(
+    mode: Any, left: int, lost: bool, store_path: Path, next_boot: Any
+) -> None:
+    """There is no room behind it for the byte by which a session's tail is known, so it goes to the next chunk."""
+    fill_up_to = (1 << 32) - 1 - left
+    with Zrecord(store_path, "raw") as z:
+        fill(z, [b"first"])
+    with (store_path / "0.zr").open("r+b") as chunk:
+        chunk.truncate(fill_up_to)
+    with (store_path / "meta.zr").open("r+b") as table:
+        os.pwrite(table.fileno(), struct.pack("<I", fill_up_to), 8)
+
+    def body(pause: Pause) -> None:
+        z = Zrecord(store_path, "raw")
+        fill(z, [b"b" * 100])
+        pause()
+
+    with other_process(body) as other:
+        other.kill()
+    with (store_path / "meta.zr").open("rb") as table:
+        chunk_id, tail = struct.unpack_from("<HI", table.read(16), 6)
+    assert (chunk_id, tail) == ((1, 101) if left < 101 else (0, fill_up_to + 101))
+    if lost:
+        zero(store_path, f"{chunk_id}.zr", 0 if chunk_id else fill_up_to, 100)
+    next_boot()
+    if lost:
+        with pytest.warns(StoreWarning), Zrecord(store_path, mode=mode) as z:
+            assert read(z) == [b"first"] and z.recovery is not None and z.recovery.cut == range(1, 2)
+    else:
+        with Zrecord(store_path, mode=mode) as z:
+            assert read(z) == [b"first", b"b" * 100] and z.recovery is None
+
+
+def test_the_longest_record_of_all_that_did_not_reach_the_disk(store_path: Path, next_boot: Any) -> None:
+    """It takes the whole of its chunk, and leaves no room."""
+    with Zrecord(store_path, "raw") as z:
+        fill(z, [b"first"])
+
+    def body(pause: Pause) -> None:
+        z = Zrecord(store_path, "raw")
+        fill(z, [b"x" * 10])
+        pause()
+
+    with other_process(body) as other:
+        other.kill()
+    longest = (1 << 32) - 1
+    with (store_path / "meta.zr").open("r+b") as table:
+        os.pwrite(table.fileno(), struct.pack("<4sHHII", b"ZREC", 4, 1, longest, 2), 0)
+        os.pwrite(table.fileno(), struct.pack("<IIIHBB", 0, longest, longest, 1, 0, 0), 32)
+    (store_path / "1.zr").touch()
+    zero(store_path, "sums.zr", (store_path / "sums.zr").stat().st_size - 8, 8)
+    next_boot()
+    with pytest.warns(StoreWarning), Zrecord(store_path, mode="r") as z:
+        assert read(z) == [b"first"] and z.recovery is not None and z.recovery.cut == range(1, 2)
+
+
 def test_a_writer_that_lives_is_trusted(store_path: Path, next_boot: Any) -> None:
     """A reader that knows of another boot (in a container, say) must not cut what a living writer writes."""
 

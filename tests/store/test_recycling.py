@@ -30,6 +30,7 @@ from loaderx._core.buffers import Block, idle_bytes
 from loaderx.store import buffers
 from tests.store.children import in_child
 
+MIB = 1 << 20
 N, SIZE = 64, 16384
 FEW, MANY = [3], list(range(N))  # batches of 16 KiB and of 1 MiB
 
@@ -98,6 +99,57 @@ def test_one_large_record_is_recycled_too(tmp_path: Path) -> None:
     write_dataset(tmp_path / "s.zr", np.ones((2, 100_000), np.uint8), "raw")
     record = Dataset(tmp_path / "s.zr")[1]
     assert is_recycled(record) and record.shape == (100_000,)
+
+
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+def test_what_many_threads_worked_in_is_bounded_and_can_be_given_back(
+    io: Any, tmp_path: Path, rss_anon: Callable[[], int]
+) -> None:
+    numbers = np.cumsum(np.random.default_rng(0).integers(0, 3, (4, 1_900_000)), axis=1).astype("<i4")
+    write_dataset(tmp_path / "s.zr", numbers, "zstd_shuffle", level=1, progress=False)
+    n_threads = 20  # each of which takes 7.6 MB for a record, and more for its stored bytes
+    outs = np.ones((n_threads, 1, 1_900_000), "<i4")
+    trim_pool()
+    before = rss_anon()
+    together = threading.Barrier(n_threads)
+    with Dataset(tmp_path / "s.zr", io=io, threads=1) as dataset:
+
+        def read(number: int) -> None:
+            together.wait()
+            for k in range(3):
+                dataset.__getitems__([(number + k) % 4], out=outs[number])
+
+        threads = [threading.Thread(target=read, args=(number,)) for number in range(n_threads)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for number, out in enumerate(outs):
+            assert np.array_equal(out[0], numbers[(number + 2) % 4])
+    assert rss_anon() - before < 64 * MIB + 16 * MIB
+    n_bytes = trim_pool()
+    assert 7_600_000 <= n_bytes <= 64 * MIB and trim_pool() == 0
+    assert rss_anon() - before < 16 * MIB
+
+
+def test_what_writing_worked_in_is_bounded_and_can_be_given_back(tmp_path: Path) -> None:
+    numbers = np.cumsum(np.random.default_rng(0).integers(0, 3, 1_900_000)).astype("<i4")
+    together = threading.Barrier(16)
+    trim_pool()
+
+    def write(number: int) -> None:
+        with Zrecord(tmp_path / f"{number}.zr", "zstd_shuffle", level=1, threads=1) as store:
+            together.wait()
+            store.append(numbers, 1, numbers.nbytes, item_size=4)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    n_bytes = trim_pool()
+    assert 7_600_000 <= n_bytes <= 64 * MIB and trim_pool() == 0
+    assert np.array_equal(np.frombuffer(Zrecord(tmp_path / "3.zr").gather_packed([0])[0], "<i4"), numbers)
 
 
 def test_arrays_of_objects_are_padded_as_before() -> None:

@@ -204,15 +204,15 @@ def test_appends_deletes_and_compacts_across_4_gib(far_apart: tuple[Path, list[b
 
 
 def test_a_chunk_ends_before_4_gib(tmp_path: Path) -> None:
-    """A record that would end at 2**32 goes to the next chunk, one that ends a byte before does not."""
+    """A record that would end at 2**32 - 1, with no byte of room behind it, goes to the next chunk."""
     forge = Forge(version=WIDE)
     forge.add(b"x", at=(0, FAR - 2000))
     path = forge.write(tmp_path / "a.zr")
     with Zrecord(path, "raw") as z:
-        fill(z, [b"y" * 1999])
-        assert z.stats()["chunk_bytes"] == FAR
+        fill(z, [b"y" * 1998])
+        assert z.stats()["chunk_bytes"] == FAR - 1
         fill(z, [b"z", b""])
-        assert read(z) == [b"x", b"y" * 1999, b"z", b""]
+        assert read(z) == [b"x", b"y" * 1998, b"z", b""]
         assert z.stats()["chunk_bytes"] == (1 << 32) + 1
     table = OracleStore(path).table
     assert table["chunk_id"].tolist() == [0, 0, 1, 1]
