@@ -24,10 +24,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks.checksum import LEAST_ROUNDS, Size, measure_rows
 from benchmarks.environment import describe_environment
-from benchmarks.report import print_result
-from benchmarks.results import Result, Table, write_result
+from benchmarks.options import add_peers_argument, add_result_arguments, are_too_few, report
+from benchmarks.results import Result, Table
+from benchmarks.turns import Size, measure_rows
 
 WORKER = Path(__file__).with_name("sampler_worker.py")
 OWN, OUT, NUMPY = "loaderx", "loaderx, out=", "default_rng"
@@ -141,25 +141,17 @@ KINDS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--rounds", type=int, help=f"rounds, at least {LEAST_ROUNDS} (default {DEFAULT.num_rounds})"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
-    parser.add_argument("--peers", type=Path, metavar="DIR", help="folder of peers, as tests.peers fills it")
+    add_result_arguments(parser, DEFAULT.num_rounds)
+    add_peers_argument(parser)
     parser.add_argument("--quick", action="store_true", help="shows that everything runs, measures nothing")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the benchmark, print its tables, and write its result; 2 when an option is wrong."""
-    num_rounds = DEFAULT.num_rounds if options.rounds is None else options.rounds
-    if num_rounds < LEAST_ROUNDS and not options.quick:
-        print(f"--rounds must be at least {LEAST_ROUNDS}")
+    if not options.quick and are_too_few(options.rounds):
         return 2
-    size = QUICK if options.quick else Size(num_rounds=num_rounds, turn_s=DEFAULT.turn_s)
-    result = measure(size, options.peers)
-    print_result(result)
-    if options.json:
-        write_result(options.json, result)
+    size = QUICK if options.quick else Size(num_rounds=options.rounds, turn_s=DEFAULT.turn_s)
+    report(options, measure(size, options.peers))
     return 0
 
 

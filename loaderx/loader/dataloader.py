@@ -157,7 +157,6 @@ class DataLoader:
         self._pending: deque[Task] = deque()
         self._stale: list[Task] = []
         self._workers: ThreadWorkers | None = None
-        self._end_workers: weakref.finalize[..., DataLoader] | None = None
         self._fetch = self._make_fetch()
         self._n_given = self._wait_ns = self._gather_ns = self._transform_ns = self._cold_blocks = 0
 
@@ -199,7 +198,10 @@ class DataLoader:
             began = time.perf_counter_ns()
             task.wait()
             wait_ns = time.perf_counter_ns() - began
-            self._check_open()
+            outcome = task.outcome  # from here on `close` cannot take it away
+            if outcome is None:
+                self._check_open()
+            assert outcome is not None, "only `close` drops what is waited for"
             # The batch that is given now counts no more.
             self._fill(self.num_workers + self.prefetch_size + 1)
             self._count(task.costs, wait_ns)
@@ -207,7 +209,7 @@ class DataLoader:
             self._pending.popleft()
         if self._on_step is not None:
             self._on_step(self._describe(task.step, task.costs, wait_ns))
-        return task.take()
+        return outcome.get(task.step)
 
     def _make_here(self) -> Batch:
         """Return the next batch, made by this thread."""
@@ -229,7 +231,9 @@ class DataLoader:
     def _fill(self, n: int) -> None:
         """Have the workers make the next `n` batches, or as many as may exist while others are still being made."""
         pending = self._pending
-        while pending and pending[0].step < self._next_step:
+        while (
+            pending and pending[0].step != self._next_step
+        ):  # given, but Ctrl-C came before it was taken away
             pending.popleft()
         if self._workers is None:
             self._start_workers()
@@ -252,10 +256,10 @@ class DataLoader:
         else:
             workers = ThreadWorkers(self.num_workers, _always(self._fetch))
         # The workers know nothing of the loader, so that they do not keep it. It also runs when the interpreter ends.
-        self._end_workers = weakref.finalize(self, _end, workers, self._pending)
+        weakref.finalize(self, _end, workers, self._pending)
         self._workers = workers
         if self._is_closed:  # meanwhile, by a thread that has found no workers to end
-            self._end_workers()
+            _end(workers, self._pending)
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -321,13 +325,13 @@ class DataLoader:
         with self._lock:
             self._check_open()
             self.sampler.seek(step)  # or raises
-            self._next_step = self.sampler.step
+            # From the end, so that Ctrl-C leaves the first of them, and the loader where it was.
             while self._pending:
-                task = self._pending[-1]
+                task = self._pending.pop()
                 task.drop()
                 if not task.is_done:
                     self._stale.append(task)
-                self._pending.pop()
+            self._next_step = self.sampler.step
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader is, as a small dict of what JSON has.
@@ -406,8 +410,9 @@ class DataLoader:
         Returns within a second: a worker in a transform that takes longer ends behind it. The streams stay open.
         """
         self._is_closed = True
-        if self._end_workers is not None:
-            self._end_workers()
+        # Not once for all: where Ctrl-C cuts it short, another call ends what is left.
+        if self._workers is not None:
+            _end(self._workers, self._pending)
 
     def __enter__(self) -> Self:
         return self

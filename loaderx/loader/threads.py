@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from loaderx._core.threads import limit_this_thread
 from loaderx.loader.fetch import Batch, Costs
@@ -26,6 +26,19 @@ class Fetcher(Protocol):
 MakeFetcher: TypeAlias = Callable[[], tuple[Fetcher, Callable[[], None]]]
 
 
+class Outcome(NamedTuple):
+    """What became of a task: a batch, or the exception in its place."""
+
+    batch: Batch
+    error: BaseException | None
+
+    def get(self, step: int) -> Batch:
+        """Return the batch, or raise the exception, which is that of a step."""
+        if self.error is not None:
+            raise_at(self.error, step)
+        return self.batch
+
+
 class Task:
     """The batch of one step, once it is there.
 
@@ -35,21 +48,22 @@ class Task:
     ----------
     step : int
     costs : Costs
+    outcome : Outcome or None
+        None: not yet, or nobody wants it any more.
     is_done : bool
         No worker is at it, nor will be.
     is_dropped : bool
         Nobody wants it any more: a worker that has not begun it leaves it.
     """
 
-    __slots__ = ("_batch", "_bell", "_error", "costs", "is_done", "is_dropped", "step")
+    __slots__ = ("_bell", "costs", "is_done", "is_dropped", "outcome", "step")
 
     def __init__(self, step: int) -> None:
         self.step = step
         self.costs = Costs()
+        self.outcome: Outcome | None = None
         self.is_done = False
         self.is_dropped = False
-        self._batch: Batch = None
-        self._error: BaseException | None = None
         self._bell: SimpleQueue[None] = SimpleQueue()
 
     def run(self, fetch: Fetcher) -> None:
@@ -59,13 +73,16 @@ class Task:
         except BaseException as error:
             self.fail(error)
         else:
-            if not self.is_dropped:
-                self._batch = batch
-            self.ring()
+            self._finish(Outcome(batch, None))
 
     def fail(self, error: BaseException) -> None:
         """Give whoever waits an exception instead of the batch."""
-        self._error = error
+        self._finish(Outcome(None, error))
+
+    def _finish(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        if self.is_dropped:  # asked behind the change, for `drop` may have come between
+            self.outcome = None
         self.ring()
 
     def ring(self) -> None:
@@ -76,37 +93,31 @@ class Task:
     def drop(self) -> None:
         """Let go of the batch, if it is there, or of making it."""
         self.is_dropped = True
-        self._batch = self._error = None
+        self.outcome = None
 
     def wait(self) -> None:
         """Wait until the task is done. A signal may interrupt it, and it may be called again."""
         while not self.is_done:
             self._bell.get()
 
-    def take(self) -> Batch:
-        """Return the batch, which the task lets go of, or raise what happened instead.
 
-        Raises
-        ------
-        RuntimeError
-            What happened was a StopIteration, which would end the user's loop without a word.
-        """
-        batch, error = self._batch, self._error
-        self._batch = self._error = None
-        if error is None:
-            return batch
-        try:
-            raise_at(error, self.step)
-        finally:
-            del error  # it refers to this frame
+def raise_at(error: BaseException, step: int) -> NoReturn:
+    """Raise an exception, with a note of the step it belongs to.
 
-
-def raise_at(error: BaseException, step: int) -> None:
-    """Raise an exception, with a note of the step it belongs to."""
-    error.add_note(f"at step {step} of the loader")
-    if isinstance(error, StopIteration | StopAsyncIteration):
-        raise RuntimeError(f"a stream or the transform raised {type(error).__name__}") from error
-    raise error
+    Raises
+    ------
+    RuntimeError
+        The exception was a StopIteration, which would end the user's loop without a word.
+    """
+    try:
+        if isinstance(error, StopIteration | StopAsyncIteration):
+            told = RuntimeError(f"a stream or the transform raised {type(error).__name__}")
+            told.__cause__ = error
+            error = told
+        error.add_note(f"at step {step} of the loader")
+        raise error
+    finally:
+        del error  # it refers to this frame
 
 
 class ThreadWorkers:
@@ -127,13 +138,17 @@ class ThreadWorkers:
         The system starts no more threads.
     """
 
+    # The process whose threads they are; set last of all that `__del__` needs.
+    _pid = 0
+
     def __init__(
         self, n: int, make_fetcher: MakeFetcher, interrupt: Callable[[], None] = lambda: None
     ) -> None:
         self._interrupt = interrupt
+        self._n = n
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
-        self._pid = os.getpid()
         self._threads: list[threading.Thread] = []
+        self._pid = os.getpid()
         try:
             for i in range(n):
                 # A daemon, or the interpreter would wait for it before it calls what ends it.
@@ -153,8 +168,11 @@ class ThreadWorkers:
     def stop(self) -> None:
         """Have every worker end when it is through with what was submitted. Never waits."""
         if os.getpid() == self._pid:  # a fork has no such threads
-            for _ in self._threads:
+            for _ in range(self._n):
                 self._tasks.put(None)
+
+    def __del__(self) -> None:
+        self.stop()  # where Ctrl-C came before anybody had them, too
 
     def close(self) -> None:
         """Have every worker end, and wait for them for a moment: who is in a long transform ends after it."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from benchmarks import cold, docs, pairing, registry, safety, small, store
+from benchmarks import cold, docs, loaders, pairing, registry, safety, small, store
 from benchmarks.__main__ import main
 from benchmarks.contenders import NotInstalledError
 from benchmarks.data import make_records
@@ -86,7 +86,9 @@ def test_every_target_names_rows_that_its_benchmark_measures() -> None:
     }
     every = registry.list_contenders(Path("none"))
     small_names = [kind.names for kind in small.KINDS.values()]
-    assert set().union(*tables.values(), store.BUSY_ZSTD, safety.GATHERS, *small_names) == set(every)
+    loader_names = {contender.name for contender in loaders.list_loaders()}
+    names = set().union(*tables.values(), store.BUSY_ZSTD, safety.GATHERS, *small_names, loader_names)
+    assert names == set(every)
     for target in TARGETS:
         assert target.benchmark in docs.SECTIONS
         if target.benchmark == "store":
