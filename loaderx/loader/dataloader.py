@@ -12,16 +12,18 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from loaderx._core.threads import available_cpus
-from loaderx.errors import ClosedError, LoaderError
+from loaderx.errors import ClosedError, LoaderError, OptionError
+from loaderx.loader.ending import Ending
 from loaderx.loader.fetch import Batch, Costs, Fetch, Transform, identity
 from loaderx.loader.sampler import Sampler
 from loaderx.loader.state import check_state, make_state
 from loaderx.loader.stats import LoaderStats, StepStats
 from loaderx.loader.streams import check_streams, stream_lengths
-from loaderx.loader.threads import Task, ThreadWorkers, raise_at
+from loaderx.loader.threads import Outcome, Task, ThreadWorkers
 from loaderx.store.options import check_callable, check_choice, check_count, check_flag
 
 _MOST_WORKERS = 4096
+_MOST_PREFETCHED = 1 << 16
 _NS = 1e-9
 
 
@@ -34,8 +36,9 @@ class DataLoader:
 
     Parameters
     ----------
-    streams : mapping of str to Dataset or RaggedDataset
-        Or anything with ``len()`` and ``__getitems__(idxs)``; all of the same length. Not closed by the loader.
+    streams : mapping of str to Dataset, RaggedDataset or ndarray
+        Or anything with ``len()`` and ``__getitems__(idxs)`` (`RandomAccess`); all of the same length. The loader does
+        not close them.
     num_workers : int
         Threads, or processes, that make batches; 0: `next` makes them itself, when it is asked.
     batch_size : int
@@ -126,7 +129,7 @@ class DataLoader:
         self.streams = check_streams(streams)
         self._lengths = stream_lengths(self.streams)
         self.num_workers = check_count("num_workers", num_workers, most=_MOST_WORKERS)
-        self.prefetch_size = check_count("prefetch_size", prefetch_size)
+        self.prefetch_size = check_count("prefetch_size", prefetch_size, most=_MOST_PREFETCHED)
         self.sampler = Sampler(
             next(iter(self._lengths.values())),
             batch_size,
@@ -149,14 +152,18 @@ class DataLoader:
         check_callable("on_step", on_step)
         self._on_step = on_step
         self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._is_closed = False
+        # Reentrant, for what it calls may use the loader: `on_step`, and whatever runs where a batch is dropped.
+        self._lock = threading.RLock()
         self._next_step = 0
+        self._num_steps = self.sampler.num_steps
         # Tasks of the steps from the next one on, in order; and those that nobody wants any more but a worker may
         # still be at.
         self._pending: deque[Task] = deque()
         self._stale: list[Task] = []
         self._workers: ThreadWorkers | None = None
+        # Of this loader, without it: the workers must not keep it, nor what ends them.
+        self._ending = Ending(self._pending)
+        weakref.finalize(self, self._ending.end).atexit = False
         self._fetch = self._make_fetch()
         self._n_given = self._wait_ns = self._gather_ns = self._transform_ns = self._cold_blocks = 0
 
@@ -184,49 +191,58 @@ class DataLoader:
             The loader was closed, perhaps while this waited.
         LoaderError
             This process is a fork of the loader's, or a worker process died.
+        OptionError
+            There is no further step: positions end at 2**63.
         Exception
-            Whatever a stream or the transform raised for this step, with its own traceback.
+            Whatever a stream or the transform raised for this step, with its own traceback; or `on_step`: then the step
+            counts as not given.
         """
         self._check_process()
         with self._lock:
             self._check_open()
+            step = self._next_step
+            if step >= self._num_steps:
+                raise OptionError(
+                    f"there is no step {step}: positions end at 2**63", option="step", value=step
+                )
             if self.num_workers == 0:
-                return self._make_here()
-            self._fill(self.num_workers + self.prefetch_size)
-            task = self._pending[0]
-            self._check_open()  # or `close`, which rings for what was pending, has not seen this task
-            began = time.perf_counter_ns()
-            task.wait()
-            wait_ns = time.perf_counter_ns() - began
-            outcome = task.outcome  # from here on `close` cannot take it away
-            if outcome is None:
-                self._check_open()
-            assert outcome is not None, "only `close` drops what is waited for"
-            # The batch that is given now counts no more.
-            self._fill(self.num_workers + self.prefetch_size + 1)
-            self._count(task.costs, wait_ns)
-            self._next_step = task.step + 1
-            self._pending.popleft()
-        if self._on_step is not None:
-            self._on_step(self._describe(task.step, task.costs, wait_ns))
-        return outcome.get(task.step)
+                outcome, costs, wait_ns = self._make_here(step)
+            else:
+                outcome, costs, wait_ns = self._wait(step)
+            if self._on_step is not None:
+                self._on_step(self._describe(step, costs, wait_ns))
+            self._count(costs, wait_ns)
+            if self._next_step == step:  # nobody sought another one meanwhile
+                self._next_step = step + 1
+                self._forget_given()
+        return outcome.get(step)
 
-    def _make_here(self) -> Batch:
-        """Return the next batch, made by this thread."""
-        step = self._next_step
+    def _make_here(self, step: int) -> tuple[Outcome, Costs, int]:
+        """Make a batch in this thread. What is no `Exception` may be a signal's, and nothing is made then."""
         began = time.perf_counter_ns()
+        costs = Costs()
         try:
             batch, costs = self._fetch(step)
+            outcome = Outcome(batch, None)
         except Exception as error:
-            self._count(Costs(), time.perf_counter_ns() - began)
-            self._next_step = step + 1
-            raise_at(error, step)
+            outcome = Outcome(None, error)
+        return outcome, costs, time.perf_counter_ns() - began
+
+    def _wait(self, step: int) -> tuple[Outcome, Costs, int]:
+        """Wait for the workers to have made a batch, and have them make one more."""
+        self._fill(self.num_workers + self.prefetch_size)
+        task = self._pending[0]
+        self._check_open()  # or `close`, which rings for what was pending, has not seen this task
+        began = time.perf_counter_ns()
+        task.wait()
         wait_ns = time.perf_counter_ns() - began
-        self._count(costs, wait_ns)
-        self._next_step = step + 1
-        if self._on_step is not None:
-            self._on_step(self._describe(step, costs, wait_ns))
-        return batch
+        outcome = task.outcome  # from here on `close` cannot take it away
+        if outcome is None:
+            self._check_open()
+        assert outcome is not None, "only `close` drops what is waited for"
+        # The batch that is given now counts no more.
+        self._fill(self.num_workers + self.prefetch_size + 1)
+        return outcome, task.costs, wait_ns
 
     def _fill(self, n: int) -> None:
         """Have the workers make the next `n` batches, or as many as may exist while others are still being made."""
@@ -247,6 +263,11 @@ class DataLoader:
             workers.submit(task)
             pending.append(task)
 
+    def _forget_given(self) -> None:
+        """Take away the tasks whose batches were given."""
+        while self._pending and self._pending[0].step != self._next_step:
+            self._pending.popleft()
+
     def _start_workers(self) -> None:
         if self.worker_type == "process":
             from loaderx.loader.processes import RemoteFetchers
@@ -255,11 +276,9 @@ class DataLoader:
             workers = ThreadWorkers(self.num_workers, remote, remote.interrupt)
         else:
             workers = ThreadWorkers(self.num_workers, _always(self._fetch))
-        # The workers know nothing of the loader, so that they do not keep it. It also runs when the interpreter ends.
-        weakref.finalize(self, _end, workers, self._pending)
-        self._workers = workers
-        if self._is_closed:  # meanwhile, by a thread that has found no workers to end
-            _end(workers, self._pending)
+        self._workers = self._ending.workers = workers
+        if self._ending.is_begun:  # meanwhile, by a thread that has found no workers to end
+            self._ending.end()
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -270,7 +289,7 @@ class DataLoader:
             )
 
     def _check_open(self) -> None:
-        if self._is_closed:
+        if self._ending.is_begun:
             raise ClosedError(
                 "the loader is closed: make a new one, and load its state to go on where it was"
             )
@@ -280,6 +299,9 @@ class DataLoader:
 
     def __len__(self) -> int:
         raise TypeError("a DataLoader has no length: it goes on without end")
+
+    def __bool__(self) -> bool:
+        return True  # or Python would ask for the length
 
     def __repr__(self) -> str:
         streams = ", ".join(f"{name}: {type(stream).__name__}" for name, stream in self.streams.items())
@@ -305,7 +327,7 @@ class DataLoader:
             "start_method": self.start_method,
             "on_step": self._on_step,
         }
-        return _remake, (self.streams, options, self._next_step)
+        return _remake, (type(self), self.streams, options, self._next_step)
 
     @property
     def step(self) -> int:
@@ -409,10 +431,7 @@ class DataLoader:
 
         Returns within a second: a worker in a transform that takes longer ends behind it. The streams stay open.
         """
-        self._is_closed = True
-        # Not once for all: where Ctrl-C cuts it short, another call ends what is left.
-        if self._workers is not None:
-            _end(self._workers, self._pending)
+        self._ending.end()
 
     def __enter__(self) -> Self:
         return self
@@ -423,19 +442,11 @@ class DataLoader:
         self.close()
 
 
-def _end(workers: ThreadWorkers, pending: deque[Task]) -> None:
-    """Drop what is pending, wake who waits for it, and end the workers."""
-    for task in list(pending):
-        task.drop()
-        task.ring()
-    workers.close()
-
-
 def _always(fetch: Fetch) -> Callable[[], tuple[Fetch, Callable[[], None]]]:
     return lambda: (fetch, lambda: None)
 
 
-def _remake(streams: dict[str, Any], options: dict[str, Any], step: int) -> DataLoader:
-    loader = DataLoader(streams, **options)
+def _remake(cls: type[DataLoader], streams: dict[str, Any], options: dict[str, Any], step: int) -> DataLoader:
+    loader = cls(streams, **options)
     loader.seek(step)
     return loader

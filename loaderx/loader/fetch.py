@@ -103,6 +103,7 @@ class Fetch:
 
     def _gather(self, step: int) -> tuple[dict[str, Any], int]:
         idxs = self._sampler.indices(step)
+        idxs.flags.writeable = False  # all streams get the same array
         if self._ahead and self._is_cold:
             self._ask_ahead(step + self._ahead)
         before = _blocks_read()
@@ -111,7 +112,7 @@ class Fetch:
             try:
                 batch[name] = stream.__getitems__(idxs)
             except Exception as error:
-                error.add_note(f"in stream {name!r}")
+                put_note(error, "in stream ", repr(name))
                 raise
         cold_blocks = _blocks_read() - before
         self._is_cold = cold_blocks > 0
@@ -140,6 +141,13 @@ class Fetch:
 def describe(function: Callable[..., Any]) -> str:
     """Return what a function is called, or an object that can be called is."""
     return str(getattr(function, "__qualname__", None) or repr(function))
+
+
+def put_note(error: BaseException, what: str, which: str) -> None:
+    """Add a note to an exception, in place of one that says the same of another raise of it."""
+    with contextlib.suppress(Exception):  # an exception may refuse to be written to
+        notes = getattr(error, "__notes__", ())
+        error.__notes__ = [note for note in notes if not note.startswith(what)] + [f"{what}{which}"]
 
 
 def step_rng(seed: int, step: int, rank: int) -> np.random.Generator:

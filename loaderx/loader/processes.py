@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import multiprocessing.forkserver
 import multiprocessing.process
 import multiprocessing.resource_tracker
 import multiprocessing.util
@@ -113,9 +114,8 @@ class _Worker:
             if not self._is_gone(TERMINATE_S):
                 self.process.kill()
                 self._is_gone(_DIE_S)
+        # Not closed: multiprocessing, which ends all processes when the interpreter ends, may just be about to join it.
         code = self._exit_code()
-        with contextlib.suppress(ValueError):  # it still runs: the system has not yet got to it
-            self.process.close()
         if self._end_fd is not None:
             os.close(self._end_fd)
             self._end_fd = None
@@ -146,13 +146,15 @@ def _open_pidfd(pid: int) -> int | None:
 
 @contextlib.contextmanager
 def _interrupts_blocked(start_method: str) -> Iterator[None]:
-    """Have a process that is spawned inside leave Ctrl-C alone until it has said that it ignores it."""
-    if start_method != "spawn":
-        yield  # a fork server ignores it already, and its children inherit nothing of ours
-        return
+    """Have a process that is started inside leave Ctrl-C alone until it has said that it ignores it.
+
+    A fork server's children inherit what is blocked from the server, which is started here unless somebody else has.
+    """
     multiprocessing.resource_tracker.ensure_running()  # or starting it would unblock it again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
+        if start_method == "forkserver":
+            multiprocessing.forkserver.ensure_running()
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -55,6 +56,7 @@ def work(sock: socket.socket, tell_gathered: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     limit_this_thread(1)
+    pid = os.getpid()
     channel = Channel(sock)
     try:
         pickled, _ = channel.recv()
@@ -74,6 +76,8 @@ def work(sock: socket.socket, tell_gathered: bool) -> None:
                 answer = _make_answer(fetch, step, fd)
             finally:
                 os.close(fd)
+            if os.getpid() != pid:
+                os._exit(0)  # a fork that came back from a transform: the answer is the worker's to give
             send(channel, *answer)
             del answer
     except (EOFError, ConnectionError):
@@ -103,18 +107,25 @@ def _make_answer(fetch: Fetch, step: int, fd: int) -> Message:
 
 
 def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException as other:
+        return f"{type(error).__name__}, which has no text ({type(other).__name__})"
 
 
 def _describe_error(error: BaseException) -> Message:
     try:
         pickled = pickle.dumps(error)
         pickle.loads(pickled)
-    except Exception:
+    except BaseException:  # whatever it is, it is of the exception's own
         pickled = None
     # Not every exception takes its notes with it.
     notes = list(getattr(error, "__notes__", ()))
-    return ERROR, pickled, _text(error), notes, "".join(traceback.format_exception(error)), os.getpid()
+    try:
+        lines = "".join(traceback.format_exception(error))
+    except BaseException:
+        lines = "".join(traceback.format_tb(error.__traceback__))
+    return ERROR, pickled, _text(error), notes, lines, os.getpid()
 
 
 class _RemoteTraceback(Exception):
@@ -136,8 +147,9 @@ def load_error(
             notes = [*notes, f"it does not unpickle here: {_text(failure)}"]
     if not isinstance(error, BaseException):
         error = LoaderError(f"in worker process {pid}: {text}", step=step, worker=pid)
-    for note in notes:
-        if note not in getattr(error, "__notes__", ()):
-            error.add_note(note)
-    error.__cause__ = _RemoteTraceback(f'\n"""\nin worker process {pid}:\n{trace}"""')
+    with contextlib.suppress(Exception):  # an exception may refuse to be written to
+        for note in notes:
+            if note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
+        error.__cause__ = _RemoteTraceback(f'\n"""\nin worker process {pid}:\n{trace}"""')
     return error

@@ -58,6 +58,8 @@ class Sampler:
         As given, as plain numbers and a `Sampler.Mode`.
     batch_length : int
         How many indices a batch has: `batch_size`, or `length` where a cycle is shorter than a batch.
+    num_steps : int
+        How many steps there are: positions end at 2**63.
     steps_per_cycle : int or None
         How many steps a cycle lasts, where cycles begin with a step: ``CYCLIC`` with `drop_remainder`. Else None.
 
@@ -98,6 +100,7 @@ class Sampler:
         "drop_remainder",
         "length",
         "mode",
+        "num_steps",
         "rank",
         "seed",
         "steps_per_cycle",
@@ -125,11 +128,11 @@ class Sampler:
         global_batch = self.batch_size * self.world_size
         self.batch_length: Final = self._fit_batch(global_batch)
         self.steps_per_cycle: Final = self._count_steps(global_batch)
-        num_steps = _NUM_POSITIONS // global_batch
+        self.num_steps: Final = _NUM_POSITIONS // global_batch
         self._draws: Final = Draws(
             np.empty,
             (self.batch_length, _UINT64),
-            partial(_check_step, num_steps),
+            partial(_check_step, self.num_steps),
             partial(_refuse, self.batch_length),
             mode=self.mode,
             length=self.length,
@@ -138,7 +141,7 @@ class Sampler:
             global_batch=global_batch,
             first=self.rank * self.batch_size,
             steps_per_cycle=self.steps_per_cycle or 0,
-            num_steps=num_steps,
+            num_steps=self.num_steps,
         )
 
     def _fit_batch(self, global_batch: int) -> int:

@@ -57,7 +57,10 @@ def check_state(saved: Any, here: Mapping[str, Any]) -> int:
             mismatches[field] = (was, is_now)
     step = saved.get("step", _MISSING)
     if type(step) is not int or step < 0:
-        mismatches["step"] = (step, here["step"])
+        raise StateMismatchError(
+            f"the saved state has the step {step!r}, which is none: give the dict that state_dict() returned",
+            mismatches={"step": (step, here["step"])},
+        )
     if mismatches:
         told = "; ".join(
             f"{field} was {was!r} and is {now!r} here" for field, (was, now) in mismatches.items()

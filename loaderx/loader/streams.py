@@ -14,12 +14,37 @@ from loaderx.errors import OptionError
 class RandomAccess(Protocol):
     """What a stream has to have. A `prefetch(idxs)` is used too, where there is one.
 
-    Worker threads call `__getitems__` at the same time; worker processes get a pickled copy each.
+    `__getitems__` is given an array of uint64 that cannot be written to, for all streams get the same, and returns what
+    belongs to its indices, in their order: the batch's entry of this stream. Nobody looks whether it does. Worker
+    threads call it at the same time; worker processes get a pickled copy of the stream each.
     """
 
     def __len__(self) -> int: ...
 
     def __getitems__(self, idxs: npt.NDArray[np.uint64], /) -> Any: ...
+
+
+class ArrayStream:
+    """An array in memory, or a memory map, as a stream: labels beside a dataset, say.
+
+    Worker processes get a copy each, of a memory map too.
+
+    Parameters
+    ----------
+    array : ndarray, shape (n, *shape)
+        Not copied.
+    """
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self._array = array
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitems__(self, idxs: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
+        """Return the rows of some indices, a copy."""
+        batch: npt.NDArray[Any] = self._array[idxs]
+        return batch
 
 
 def check_streams(streams: Any) -> dict[str, RandomAccess]:
@@ -42,14 +67,26 @@ def check_streams(streams: Any) -> dict[str, RandomAccess]:
     if not streams:
         raise OptionError("streams is empty: give at least one, by its name", option="streams", value=streams)
     for name, stream in streams.items():
-        if not (hasattr(stream, "__len__") and hasattr(stream, "__getitems__")):
+        if not isinstance(name, str):
             raise OptionError(
-                f"streams[{name!r}] is a {type(stream).__name__}, which has no __len__ and __getitems__: give a "
-                "Dataset, or an object with both",
+                f"streams has the name {name!r}, which is no string: name each stream by one, as the state does",
+                option="streams",
+                value=name,
+            )
+        if isinstance(stream, np.ndarray) and stream.ndim:
+            continue
+        lacking = [method for method in ("__len__", "__getitems__") if not hasattr(stream, method)]
+        if lacking:
+            raise OptionError(
+                f"streams[{name!r}] is a {type(stream).__name__}, which has no {' and no '.join(lacking)}: give a "
+                "Dataset, an array, or an object with both methods",
                 option="streams",
                 value=stream,
             )
-    found = dict(streams)
+    found = {
+        name: ArrayStream(stream) if isinstance(stream, np.ndarray) else stream
+        for name, stream in streams.items()
+    }
     lengths = stream_lengths(found)
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
@@ -69,4 +106,4 @@ def check_streams(streams: Any) -> dict[str, RandomAccess]:
 
 def stream_lengths(streams: Mapping[str, RandomAccess]) -> dict[str, int]:
     """Return the number of records of each stream."""
-    return {str(name): len(stream) for name, stream in streams.items()}
+    return {name: len(stream) for name, stream in streams.items()}

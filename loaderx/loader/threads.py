@@ -10,9 +10,9 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from loaderx._core.threads import limit_this_thread
-from loaderx.loader.fetch import Batch, Costs
+from loaderx.loader.fetch import Batch, Costs, put_note
 
-#: How long `ThreadWorkers.close` waits for workers that are in a transform.
+#: How long the end of a loader waits for workers that are in a transform.
 PATIENCE_S = 0.8
 
 
@@ -114,7 +114,7 @@ def raise_at(error: BaseException, step: int) -> NoReturn:
             told = RuntimeError(f"a stream or the transform raised {type(error).__name__}")
             told.__cause__ = error
             error = told
-        error.add_note(f"at step {step} of the loader")
+        put_note(error, "at step ", f"{step} of the loader")
         raise error
     finally:
         del error  # it refers to this frame
@@ -130,7 +130,7 @@ class ThreadWorkers:
     make_fetcher : callable
         Called in each thread, at its beginning.
     interrupt : callable
-        Called by `close`: has the fetchers that wait for something give up. Never waits.
+        Called by `stop`: has the fetchers that wait for something give up. Never waits, and may be called again.
 
     Raises
     ------
@@ -166,21 +166,19 @@ class ThreadWorkers:
         self._tasks.put(task)
 
     def stop(self) -> None:
-        """Have every worker end when it is through with what was submitted. Never waits."""
+        """Have every worker end when it is through with what it is at. Never waits, and may be called again."""
         if os.getpid() == self._pid:  # a fork has no such threads
             for _ in range(self._n):
                 self._tasks.put(None)
+            self._interrupt()
 
     def __del__(self) -> None:
         self.stop()  # where Ctrl-C came before anybody had them, too
 
-    def close(self) -> None:
-        """Have every worker end, and wait for them for a moment: who is in a long transform ends after it."""
+    def join(self, deadline: float) -> None:
+        """Wait for the workers until a time of `time.monotonic`: who is in a long transform ends after it."""
         if os.getpid() != self._pid:
             return
-        self.stop()
-        self._interrupt()
-        deadline = time.monotonic() + PATIENCE_S
         for thread in self._threads:
             # The last reference to a loader may go in one of its own workers.
             if thread is not threading.current_thread():

@@ -346,7 +346,10 @@ def test_stats_add_up(streams: dict[str, Any]) -> None:
         ({"streams": {}}, "streams"),
         ({"streams": ArrayStream(np.arange(3))}, "streams"),
         ({"streams": None}, "streams"),
-        ({"streams": {"x": np.arange(3)}}, "streams"),
+        ({"streams": {"x": [1, 2, 3]}}, "streams"),
+        ({"streams": {"x": np.array(3)}}, "streams"),
+        ({"streams": {1: ArrayStream(np.arange(3))}}, "streams"),
+        ({"prefetch_size": 10**9}, "prefetch_size"),
         ({"streams": {"x": ArrayStream(np.arange(3)), "y": ArrayStream(np.arange(4))}}, "streams"),
         ({"streams": {"x": ArrayStream(np.arange(0))}}, "streams"),
         ({"num_workers": -1}, "num_workers"),
@@ -425,7 +428,7 @@ def test_a_batch_of_views_dies_with_the_user(streams: dict[str, Any]) -> None:
     with DataLoader({"x": CountingStream(N)}, 2, 8, 2) as loader:
         kept = [weakref.ref(next(loader)["x"]) for _ in range(10)]
         gc.collect()
-        assert [ref() for ref in kept] == [None] * 10
+        assert [ref() is None for ref in kept] == [True] * 10
 
 
 def test_gate_is_entered_by_every_worker() -> None:
@@ -438,3 +441,64 @@ def test_gate_is_entered_by_every_worker() -> None:
         gate.opened.set()
         waiter.join()
         assert loader.step == 1
+
+
+def test_an_array_is_a_stream() -> None:
+    labels = np.arange(N) * 2
+    with DataLoader({"x": ArrayStream(np.arange(N)), "label": labels}, 2, 8) as loader:
+        for _ in range(5):
+            batch = next(loader)
+            assert np.array_equal(batch["label"], 2 * batch["x"])
+
+
+def test_a_stream_cannot_change_what_the_others_get() -> None:
+    class Sorting(ArrayStream):
+        def __getitems__(self, idxs: Any) -> Any:
+            idxs.sort()
+            return super().__getitems__(idxs)
+
+    with (
+        DataLoader({"a": Sorting(np.arange(N)), "b": np.arange(N)}, 0, 8) as loader,
+        pytest.raises(ValueError, match="read-only"),
+    ):
+        next(loader)
+
+
+def test_a_loader_is_true(streams: dict[str, Any]) -> None:
+    with DataLoader(streams) as loader:
+        assert loader
+        assert (loader or None) is loader
+
+
+def test_a_class_of_ones_own_pickles_as_itself() -> None:
+    with OwnLoader({"x": np.arange(N)}, 0, 8) as loader:
+        next(loader)
+        copy = pickle.loads(pickle.dumps(loader))
+        assert type(copy) is OwnLoader
+        assert copy.step == 1
+
+
+class OwnLoader(DataLoader):
+    """A loader of one's own."""
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_last_step_is_an_error_that_does_not_count(num_workers: int) -> None:
+    with DataLoader({"x": np.arange(N)}, num_workers, 2**20, mode="sequential") as loader:
+        last = 2**63 // 2**20 - 1
+        loader.seek(last)
+        next(loader)
+        for _ in range(3):
+            with pytest.raises(OptionError, match="no step"):
+                next(loader)
+            assert loader.step == last + 1
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_on_step_may_use_the_loader(num_workers: int) -> None:
+    def jump(stats: Any) -> None:
+        if stats.step == 3:
+            loader.load_state_dict({**loader.state_dict(), "step": 10})
+
+    with DataLoader({"x": np.arange(N)}, num_workers, 1, 2, "sequential", on_step=jump) as loader:
+        assert [int(next(loader)["x"][0]) for _ in range(6)] == [0, 1, 2, 3, 10, 11]

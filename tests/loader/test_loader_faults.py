@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -9,7 +11,9 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -326,14 +330,111 @@ def test_a_transform_that_never_ends_does_not_keep_the_interpreter() -> None:
     assert time.monotonic() - began < 20
 
 
-def test_an_error_in_on_step_is_the_users() -> None:
-    def complain(stats: object) -> None:
-        raise ArithmeticError("mine")
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_in_on_step_loses_no_batch(num_workers: int) -> None:
+    failed = []
 
-    with DataLoader(numbers(), 1, 4, on_step=complain) as loader:
-        with pytest.raises(ArithmeticError, match="mine"):
+    def complain(stats: Any) -> None:
+        if stats.step not in failed:
+            failed.append(stats.step)
+            raise ArithmeticError("mine")
+
+    with DataLoader(numbers(), num_workers, 1, mode="sequential", on_step=complain) as loader:
+        for step in range(5):
+            with pytest.raises(ArithmeticError, match="mine"):
+                next(loader)
+            assert loader.step == step
+            assert next(loader)["x"].tolist() == [step]
+        assert loader.stats().steps == 5
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_what_an_exception_holds_goes_with_it(num_workers: int) -> None:
+    """No cycle keeps the batch of a step that failed until the garbage collector runs."""
+    made: list[weakref.ref[Any]] = []
+
+    def fail(batch: Any) -> Any:
+        made.append(weakref.ref(batch["x"]))
+        raise ValueError("mine")
+
+    gc.collect()
+    gc.disable()
+    try:
+        with DataLoader({"x": CountingStream(N)}, num_workers, 4, 2, transform=fail) as loader:
+            for _ in range(30):
+                with contextlib.suppress(ValueError):
+                    next(loader)
+                assert sum(batch() is not None for batch in list(made)) <= num_workers + 2 + 1
+    finally:
+        gc.enable()
+
+
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    """An exception that takes no notes."""
+
+    what: str
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_exception_that_takes_no_notes_arrives(num_workers: int) -> None:
+    def fail(batch: Any) -> Any:
+        raise FrozenError("mine")
+
+    with DataLoader(numbers(), num_workers, 4, transform=fail) as loader, pytest.raises(FrozenError):
+        next(loader)
+
+
+def test_an_exception_that_is_raised_again_has_one_note() -> None:
+    again = ValueError("mine")
+
+    def fail(batch: Any) -> Any:
+        raise again
+
+    with DataLoader(numbers(), 2, 4, transform=fail) as loader:
+        for step in range(20):
+            with pytest.raises(ValueError, match="mine"):
+                next(loader)
+            assert again.__notes__[-1] == f"at step {step} of the loader"
+            assert len(again.__notes__) <= 2
+
+
+def test_loaders_that_are_left_open_end_together() -> None:
+    script = EXIT.replace(
+        "TRANSFORM", "lambda batch: batch if batch['x'][0] == 0 else time.sleep(3600), mode=0"
+    )
+    script = script.replace(
+        "for step, batch in enumerate(loader):\n    if step == 5:\n        END", END_OF_TWENTY
+    )
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert time.monotonic() - began < 12  # 0.8 s for each would be 16
+
+
+END_OF_TWENTY = """
+def slow(batch):
+    return batch if batch["x"][0] == 0 else time.sleep(3600)
+
+others = [DataLoader({"x": Numbers()}, 1, 64, transform=slow, mode=0) for _ in range(20)]
+for other in others:
+    next(other)
+"""
+
+
+def test_next_behind_the_end_of_the_interpreter_is_an_error() -> None:
+    script = EXIT.replace("TRANSFORM", "lambda batch: batch").replace("END", "break")
+    script = "import atexit\natexit.register(lambda: late())\n" + script
+    script += """
+def late():
+    for _ in range(3):
+        try:
             next(loader)
-        assert loader.step == 1
+        except Exception as error:
+            print(type(error).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "ClosedError\n" * 3)
 
 
 def test_two_loaders_over_one_dataset_do_not_disturb_each_other(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C, or another thread's `close`, between any two lines of the loader: nothing is lost, given twice, or misplaced."""
+"""Ctrl-C, or another thread's `close`, at any line of the loader: nothing is lost, given twice, or misplaced."""
 
 from __future__ import annotations
 
