@@ -336,7 +336,7 @@ class Session:
         elif create:
             files.write_new(self._store / SUMS, pack_mark(then), sums_bytes(header.length))
             files.sync_directory(self._store)
-            self.files.sums = files.open_for_change(self._store / SUMS)
+            self.files.open_sums()
         write_tail(self.files.meta, now, then)
         if self._header is not None:
             self._header = stock.header

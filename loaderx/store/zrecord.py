@@ -503,7 +503,7 @@ class Zrecord(Reader):
             with files.errors_named(self.path, "make it reach the disk"):
                 names += [name for name in (SUMS, JOURNAL) if os.path.lexists(self.path / name)]
                 for name in [*names, META]:
-                    with files.opened(os.open(self.path / name, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+                    with files.opened(files.open_to_read(self.path / name)) as descriptor:
                         files.sync(descriptor)
                 files.sync_directory(self.path)
 

@@ -427,9 +427,11 @@ def interrupting_at_call(number: int) -> Iterator[None]:
         sys.setprofile(None)
 
 
-@pytest.mark.parametrize("kind", ["open", "append", "delete", "compact", "sync", "refresh", "close"])
+@pytest.mark.parametrize(
+    "kind", ["open", "append", "delete", "compact", "sync", "refresh", "close", "pack", "unpack"]
+)
 def test_interrupted_at_every_call(kind: str, store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once the handle is gone, it holds nothing: no lock, no record that is half there."""
+    """Once the handle is gone, it holds nothing: no lock, no open file, no record that is half there."""
     monkeypatch.setattr(os, "fsync", lambda _: None)  # thousands of them
     records = numbered(0, 10)
     with Zrecord(store_path, "raw") as z:
@@ -438,6 +440,10 @@ def test_interrupted_at_every_call(kind: str, store_path: Path, monkeypatch: pyt
     while True:
         z = None
         interrupted = False
+        if kind == "unpack":
+            loaderx.pack(store_path)
+        gc.collect()
+        before = open_files()
         try:
             if kind != "open":
                 z = Zrecord(store_path, "raw")
@@ -457,6 +463,7 @@ def test_interrupted_at_every_call(kind: str, store_path: Path, monkeypatch: pyt
         if z is not None:
             z.close()
         gc.collect()  # frames and exceptions that hold each other
+        assert open_files() == before, start
         with Zrecord(store_path, "raw", timeout_s=0.2, verify=True) as again:
             found = read(again)
             assert found[:9] == records[:9] and set(found[9:]) <= {records[9], b"new"}, start
@@ -469,6 +476,11 @@ def test_interrupted_at_every_call(kind: str, store_path: Path, monkeypatch: pyt
         start += 1
     assert loaderx.verify(store_path).ok
     assert start > 25
+
+
+def open_files() -> list[str]:
+    """Return the descriptors of this process, and the one that it takes to list them."""
+    return sorted(os.listdir("/dev/fd"))
 
 
 def test_files_are_closed_once(tmp_path: Path) -> None:
