@@ -20,6 +20,7 @@ from loaderx.errors import CorruptRecordError
 from loaderx.store import files, journal
 from loaderx.store.format import chunk_name, chunk_number
 from loaderx.store.header import Header, write_tail
+from loaderx.store.memory import check_memory
 from loaderx.store.rows import byte_blocks
 from loaderx.store.session import Session
 from loaderx.store.sums import move_mark, moved_slots, read_slots
@@ -29,6 +30,9 @@ from loaderx.store.table import read_table, stretches
 _BLOCK_BYTES = 64 << 20
 _LEAST_BLOCK_BYTES = 64 << 10
 _BLOCK_RECORDS = 1 << 18
+
+# What a record takes in the plan.
+_ENTRY_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,12 @@ def compact(
         Called as ``progress(done_bytes, total_bytes)`` after each block; with ``(0, 0)`` where nothing has to move.
     """
     header = session.settle()
+    check_memory(
+        store,
+        "compact it",
+        header.length * _ENTRY_BYTES,
+        "nothing was changed; compact it where there is more",
+    )
     plan = plan_compact(
         store, read_table(store, session.files.table, header.length), header.tail_chunk + 1, chunk_bytes
     )

@@ -56,7 +56,7 @@ def make_empty(store: Path) -> None:
     is_new = not first_chunk.exists()
     try:
         if is_new:
-            os.close(files.create(first_chunk))
+            files.create(first_chunk).close()
             files.sync_directory(store)  # a store never names a chunk whose own name has not reached the disk
         files.write_new(store / META, Header(0, 0, 0).pack(NARROW), META_BYTES)
     except BaseException:

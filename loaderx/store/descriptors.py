@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from loaderx._core.maps import FileMap
+from loaderx._core.maps import FileMap, OpenFile
 from loaderx.store import files
 from loaderx.store.format import META, META_BYTES, SUMS, chunk_name
 
@@ -21,12 +21,8 @@ class Descriptors:
     Attributes
     ----------
     store : pathlib.Path
-    meta : int
-        Of `meta.zr`.
     table : FileMap
-        The same file, for reading.
-    sums : int or None
-        Of `sums.zr`, where there is one.
+        `meta.zr`, for reading.
 
     Raises
     ------
@@ -36,23 +32,32 @@ class Descriptors:
     def __init__(self, store: Path) -> None:
         self.store = store
         self.table = FileMap(store / META, META_BYTES, False)
-        self.sums: int | None = None
-        self._chunks: dict[int, int] = {}
+        self._sums: OpenFile | None = None
+        self._chunks: dict[int, OpenFile] = {}
         self._written: set[int] = set()
-        self.meta = files.open_for_change(store / META)
-        try:
-            self.sums = files.open_for_change(store / SUMS)
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            os.close(self.meta)
-            raise
+        self._meta = files.open_for_change(store / META)
+        with contextlib.suppress(FileNotFoundError):
+            self.open_sums()
+
+    @property
+    def meta(self) -> int:
+        """The descriptor of `meta.zr`."""
+        return self._meta.fileno()
+
+    @property
+    def sums(self) -> int | None:
+        """The descriptor of `sums.zr`, where it was opened."""
+        return None if self._sums is None else self._sums.fileno()
+
+    def open_sums(self) -> None:
+        """Open `sums.zr`, which is there."""
+        self._sums = files.open_for_change(self.store / SUMS)
 
     def close(self) -> None:
         """Close every file. Nothing is made to reach the disk."""
         self.close_chunks(0)
         self.drop_sums()
-        os.close(self.meta)
+        self._meta.close()
 
     def has_sums(self) -> bool:
         """Return whether `sums.zr` is there, and the one that is open."""
@@ -64,16 +69,16 @@ class Descriptors:
 
     def drop_sums(self) -> None:
         """Close `sums.zr`."""
-        sums, self.sums = self.sums, None  # in this order: a signal must not have it closed twice
+        sums, self._sums = self._sums, None
         if sums is not None:
-            os.close(sums)
+            sums.close()
 
     def chunk(self, chunk: int) -> int:
         """Return the descriptor of a chunk that is there, and take it for written to."""
         if chunk not in self._chunks:
             self._chunks[chunk] = files.open_for_change(self.store / chunk_name(chunk))
         self._written.add(chunk)
-        return self._chunks[chunk]
+        return self._chunks[chunk].fileno()
 
     def create_chunk(self, chunk: int) -> int:
         """Create a chunk, in place of one that a killed append left behind, and return its descriptor."""
@@ -89,7 +94,7 @@ class Descriptors:
         except BaseException:
             self.remove_chunk(chunk)
             raise
-        return self._chunks[chunk]
+        return self._chunks[chunk].fileno()
 
     def remove_chunk(self, chunk: int) -> None:
         """Remove a chunk that was created in vain."""
@@ -100,7 +105,7 @@ class Descriptors:
     def close_chunks(self, first: int, *, keep: int | None = None) -> None:
         """Close the chunks from `first` on, but for one to keep."""
         for chunk in [chunk for chunk in self._chunks if chunk >= first and chunk != keep]:
-            os.close(self._chunks.pop(chunk))
+            self._chunks.pop(chunk).close()
 
     def sync_chunks(self) -> None:
         """Have what was written to the chunks reach the disk."""
@@ -124,7 +129,7 @@ class Descriptors:
 
     def _sync_chunk(self, chunk: int) -> None:
         if chunk in self._chunks:
-            files.sync(self._chunks[chunk])
+            files.sync(self._chunks[chunk].fileno())
             return
         with files.opened(files.open_for_change(self.store / chunk_name(chunk))) as descriptor:
             files.sync(descriptor)

@@ -40,15 +40,20 @@ def _announce(operation: str, *details: object) -> None:
         observe(operation, *details)
 
 
-def create(path: Path) -> int:
-    """Create a file that must not exist yet, and return a descriptor that reads and writes it."""
+def create(path: Path) -> OpenFile:
+    """Create a file that must not exist yet, and return it, opened for reading and writing."""
     _announce("create", path)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    return OpenFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
 
 
-def open_for_change(path: Path) -> int:
+def open_for_change(path: Path) -> OpenFile:
     """Open an existing file for reading and writing; changes nothing by itself."""
-    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    return OpenFile(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+def open_to_read(path: Path, flags: int = 0) -> OpenFile:
+    """Open an existing file or directory for reading, with more flags of `os.open`."""
+    return OpenFile(path, os.O_RDONLY | os.O_CLOEXEC | flags)
 
 
 def write_at(descriptor: int, data: Bytes, offset: int) -> None:
@@ -77,11 +82,8 @@ def sync(descriptor: int) -> None:
 def sync_directory(path: Path) -> None:
     """Have the names in a directory reach the disk."""
     _announce("fsync", path)
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(open_to_read(path)) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def rename(source: Path, target: Path) -> None:
@@ -137,12 +139,11 @@ def remove_tree(path: Path) -> None:
     """Remove a directory and all below it, following no symbolic link."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-    with os.scandir(path) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                remove_tree(Path(entry.path))
-            else:
-                unlink(Path(entry.path))
+    for name in os.listdir(path):
+        if (path / name).is_dir() and not (path / name).is_symlink():
+            remove_tree(path / name)
+        else:
+            unlink(path / name)
     remove_directory(path)
 
 
@@ -185,22 +186,17 @@ def write_new(path: Path, data: Bytes, n_bytes: int | None = None) -> None:
             created.close()
 
 
-def hold_directory(path: Path, *, wait: bool) -> int | None:
-    """Lock a directory for this process and return the descriptor that holds the lock; closing it lets go.
+def hold_directory(path: Path, *, wait: bool) -> OpenFile | None:
+    """Lock a directory for this process and return it opened, which holds the lock; closing it lets go.
 
-    Returns None where another holder has it and `wait` is False. On a file system without locks the descriptor holds
-    nothing. The lock dies with the process.
+    Returns None where another holder has it and `wait` is False. On a file system without locks it holds nothing. The
+    lock dies with the process.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        held = try_lock(descriptor, wait=wait)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    if not held:
-        os.close(descriptor)
-        return None
-    return descriptor
+    directory = open_to_read(path, os.O_DIRECTORY)
+    if try_lock(directory.fileno(), wait=wait):
+        return directory
+    directory.close()
+    return None
 
 
 def sweep_partials(path: Path) -> None:
@@ -209,9 +205,7 @@ def sweep_partials(path: Path) -> None:
         if name.startswith(f".{path.name}.partial-"):
             with (
                 contextlib.suppress(OSError),
-                opened(
-                    os.open(path.with_name(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-                ) as descriptor,
+                opened(open_to_read(path.with_name(name), os.O_NONBLOCK)) as descriptor,
             ):
                 if try_lock(descriptor):
                     unlink(path.with_name(name))
@@ -222,15 +216,17 @@ def read_beginning(path: Path, n_bytes: int) -> bytes | None:
 
     Of what is no regular file, no bytes: where loaderx alone writes, something else is damage, and no reason to fail.
     """
+    file, instead = None, None
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        file = open_to_read(path, os.O_NONBLOCK)
     except OSError as error:
-        if error.errno == errno.ENOENT:
-            return None
-        if error.errno in (errno.ELOOP, errno.ENXIO):  # links in a circle; a socket
-            return b""
-        raise
-    with opened(descriptor):
+        if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+            raise
+        if error.errno != errno.ENOENT:  # links in a circle; a socket
+            instead = b""
+    if file is None:
+        return instead
+    with opened(file) as descriptor:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
             return b""
@@ -242,7 +238,7 @@ def read_beginning(path: Path, n_bytes: int) -> bytes | None:
 
 def read_whole(path: Path, limit: int) -> bytes:
     """Return the bytes of a regular file, or raise `OSError` where it is something else or has more than `limit`."""
-    with opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)) as descriptor:
+    with opened(open_to_read(path, os.O_NONBLOCK)) as descriptor:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -255,12 +251,12 @@ def read_whole(path: Path, limit: int) -> bytes:
 
 
 @contextlib.contextmanager
-def opened(descriptor: int) -> Iterator[int]:
-    """Close a descriptor at the end of a block."""
+def opened(file: OpenFile) -> Iterator[int]:
+    """Give a file's descriptor to a block, and close it at its end; a signal leaves none open, wherever it comes."""
     try:
-        yield descriptor
+        yield file.fileno()
     finally:
-        os.close(descriptor)
+        file.close()
 
 
 @contextlib.contextmanager
@@ -325,19 +321,16 @@ def write_pieces(
         done += n_bytes
 
 
-def private_file(data: bytes) -> int:
-    """Return the descriptor of a file with these bytes that has no name on any disk, and goes when it is closed."""
+@contextlib.contextmanager
+def private_file(data: bytes) -> Iterator[int]:
+    """Give a block the descriptor of a file with these bytes that has no name on any disk, and goes at its end."""
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("loaderx", os.MFD_CLOEXEC)
+        stream = open(os.memfd_create("loaderx", os.MFD_CLOEXEC), "wb")  # noqa: SIM115 - closed below
     else:
         import tempfile  # here: elsewhere nobody needs it
 
-        descriptor, name = tempfile.mkstemp()
-        os.unlink(name)
-    try:
-        with open(descriptor, "wb", closefd=False) as stream:
-            stream.write(data)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+        stream = tempfile.TemporaryFile("wb")  # noqa: SIM115
+    with stream:
+        stream.write(data)
+        stream.flush()
+        yield stream.fileno()

@@ -16,6 +16,9 @@ from loaderx.store.format import (
     LENGTH_AT,
     MAGIC,
     META,
+    META_BYTES,
+    NARROW,
+    RECORD,
     TAIL_CHUNK_AT,
     TAIL_OFFSET_AT,
     VERSION_AT,
@@ -83,10 +86,21 @@ def check_header(store: Path, data: bytes, meta_bytes: int) -> tuple[Version, He
     if entry_at(header.length) > meta_bytes:
         raise CorruptRecordError(
             f"{store}: {META} was cut off: its header says {header.length} records, which need "
-            f"{entry_at(header.length)} bytes, and it has {meta_bytes}. Restore the file from a copy",
+            f"{entry_at(header.length)} bytes, and it has {meta_bytes}. Restore the file from a copy"
+            f"{_after_packing(header.length, meta_bytes) if version is NARROW else ''}",
             store=store,
         )
     return version, header
+
+
+def _after_packing(length: int, meta_bytes: int) -> str:
+    """Return what to do where loaderx 0.7.3 did what it must not: it never lengthens the table, and says it did."""
+    first = (meta_bytes - entry_at(0)) // RECORD.itemsize
+    return (
+        f". If loaderx 0.7.3 has appended to the store since it was packed: the entries of records {first} to "
+        f"{length - 1} were never in the file. After truncate -s {META_BYTES} {META} the store opens, they are empty "
+        "records, and can be deleted; all others are whole"
+    )
 
 
 def read_format(store: Path, table: FileMap) -> tuple[Version, Header]:

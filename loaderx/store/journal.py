@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx._core.checksum import checksum
-from loaderx._core.maps import FileMap
+from loaderx._core.maps import FileMap, OpenFile
 from loaderx.errors import StoreIOError, StoreWarning
 from loaderx.store import files
 from loaderx.store.descriptors import Descriptors
@@ -73,18 +73,18 @@ class Keeper:
 
     def __init__(self, store: Path) -> None:
         self._store = store
-        self._descriptor: int | None = None
+        self._file: OpenFile | None = None
         self._in_change = False
 
     def __enter__(self) -> Keeper:
-        self._descriptor = files.create(self._store / JOURNAL)
+        self._file = files.create(self._store / JOURNAL)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._descriptor is not None
-        os.close(self._descriptor)
+        assert self._file is not None
+        self._file.close()
         if self._in_change:
             return
         try:
@@ -101,8 +101,8 @@ class Keeper:
 
     def stage(self, change: Journal) -> None:
         """Write a change into the journal, so that it has reached the disk when this returns."""
-        assert self._descriptor is not None
-        _stage(self._descriptor, self._store, change)
+        assert self._file is not None
+        _stage(self._file.fileno(), self._store, change)
         self._in_change = True
 
     def done(self) -> None:

@@ -146,7 +146,7 @@ def _open_or_create(path: Path) -> Hold:
         with contextlib.suppress(FileNotFoundError):
             return Hold(path, os.O_RDWR)
         with contextlib.suppress(FileExistsError):  # another was quicker
-            os.close(files.create(path))
+            files.create(path).close()
 
 
 def open_to_hold_alone(store: Path) -> Hold:
@@ -185,7 +185,7 @@ def hold_alone(hold: Hold, store: Path, timeout_s: float) -> None:
 def has_writer(store: Path) -> bool:
     """Return whether a living process is the store's writer."""
     try:
-        with files.opened(os.open(store / LOCK, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+        with files.opened(files.open_to_read(store / LOCK)) as descriptor:
             return not try_lock(descriptor, shared=True)
     except FileNotFoundError:
         return False

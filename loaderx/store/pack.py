@@ -196,13 +196,11 @@ def _record_ends(store: Path, table: FileMap, length: int) -> npt.NDArray[np.int
 
 def _own_files(store: Path) -> dict[str, os.stat_result]:
     """Return what the system knows of each file of a store but its lock, those that killed writers left among them."""
-    with files.errors_named(store, "look at its files"), os.scandir(store) as entries:
+    with files.errors_named(store, "look at its files"):
         return {
-            entry.name: entry.stat()
-            for entry in entries
-            if entry.name != LOCK
-            and (is_store_file(entry.name) or is_partial(entry.name))
-            and entry.is_file()
+            name: os.stat(store / name)
+            for name in os.listdir(store)
+            if name != LOCK and (is_store_file(name) or is_partial(name)) and (store / name).is_file()
         }
 
 

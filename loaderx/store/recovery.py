@@ -240,10 +240,10 @@ def _count_whole(store: Path, entries: npt.NDArray[np.void], slots: npt.NDArray[
         stored = bytearray()
         for chunk, offset, n_bytes in stretches(entries[begin:end]):
             try:
-                descriptor = os.open(store / chunk_name(chunk), os.O_RDONLY | os.O_CLOEXEC)
+                file = files.open_to_read(store / chunk_name(chunk))
             except FileNotFoundError:
                 break
-            with files.opened(descriptor):
+            with files.opened(file) as descriptor:
                 piece = files.read_pieces({chunk: descriptor}.__getitem__, [(chunk, offset, n_bytes)])
             stored += piece
             if len(piece) < n_bytes:
@@ -287,7 +287,7 @@ def _patched(
 
 def private_map(data: bytes, mapped: bool) -> FileMap:
     """Return a map of bytes that are in no file."""
-    with files.opened(files.private_file(data)) as descriptor:
+    with files.private_file(data) as descriptor:
         return FileMap(f"/dev/fd/{descriptor}", len(data), mapped)
 
 

@@ -359,7 +359,7 @@ class Session:
     def _sync_dictionary(self) -> None:
         """Have the dictionary reach the disk, which another program may have written."""
         if not self._staged:
-            with files.opened(os.open(self._store / DICTIONARY, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+            with files.opened(files.open_to_read(self._store / DICTIONARY)) as descriptor:
                 files.sync(descriptor)
             files.sync_directory(self._store)
 
@@ -393,7 +393,7 @@ class Session:
         elif create:
             files.write_new(self._store / SUMS, pack_mark(then, self._dictionary), sums_bytes(header.length))
             files.sync_directory(self._store)
-            self.files.sums = files.open_for_change(self._store / SUMS)
+            self.files.open_sums()
         write_tail(self.files.meta, now, then)
         if self._header is not None:
             self._header = stock.header

@@ -13,6 +13,7 @@ import secrets
 from pathlib import Path
 from types import TracebackType
 
+from loaderx._core.maps import OpenFile
 from loaderx.errors import LoaderxError, NotAStoreError, ZrecordError
 from loaderx.store import files
 from loaderx.store.create import foreign_files, make_directories, make_empty, remove_directories
@@ -67,7 +68,7 @@ class Staging:
             target.is_dir() and not self._replace and (os.path.ismount(target) or bool(os.listdir(target)))
         )
         self.path = _partial_path(target if self._inside else target.parent, target.name)
-        self._lock: int | None = None
+        self._lock: OpenFile | None = None
         self._made: list[Path] = []
         self._process = os.getpid()
         self._installed = False
@@ -102,7 +103,7 @@ class Staging:
                 remove_directories(self._made)
         finally:
             if self._lock is not None:
-                os.close(self._lock)
+                self._lock.close()
 
     def install(self) -> None:
         """Give the finished store its name, once everything in it has reached the disk.
@@ -252,20 +253,20 @@ def _prefix(name: str) -> str:
     return f".{os.fsdecode(os.fsencode(name)[:150])}.partial-"
 
 
-def _make_partial(path: Path) -> int | None:
+def _make_partial(path: Path) -> OpenFile | None:
     """Make a directory and return its lock; None where a sweeper took it for a dead one's before it was locked."""
     files.make_directory(path)
     with contextlib.suppress(FileNotFoundError):
         lock = files.hold_directory(path, wait=False)
         if lock is not None:
-            if path.is_dir() and os.path.samestat(os.fstat(lock), os.stat(path)):
+            if path.is_dir() and os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
                 return lock
-            os.close(lock)
+            lock.close()
     return None
 
 
 def _sync_all(folder: Path) -> None:
     for name in os.listdir(folder):
-        with files.opened(os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+        with files.opened(files.open_to_read(folder / name)) as descriptor:
             files.sync(descriptor)
     files.sync_directory(folder)

@@ -176,8 +176,9 @@ def _rewritten(
             for index, entry, slot in zip(indices.tolist(), entries, slots, strict=True):
                 chunk, n_bytes = int(entry["chunk_id"]), int(entry["phys_length"])
                 if chunk not in chunks:
-                    descriptor = os.open(store / chunk_name(chunk), os.O_RDONLY | os.O_CLOEXEC)
-                    chunks[chunk] = opened.enter_context(files.opened(descriptor))
+                    chunks[chunk] = opened.enter_context(
+                        files.opened(files.open_to_read(store / chunk_name(chunk)))
+                    )
                 stored = files.read_pieces(chunks.__getitem__, [(chunk, int(entry["offset"]), n_bytes)])
                 if len(stored) < n_bytes or checksum(stored) != slot["checksum"]:
                     wrong.append(index)

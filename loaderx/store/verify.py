@@ -17,15 +17,19 @@ from loaderx._core.survey import inspect
 from loaderx._core.threads import available_cpus
 from loaderx.store.dictionary import find
 from loaderx.store.faults import fault_error
+from loaderx.store.memory import check_memory
 from loaderx.store.options import check_callable, check_path, check_seconds, check_threads
 from loaderx.store.recovery import Recovery
 from loaderx.store.rows import byte_blocks
 from loaderx.store.snapshot import open_store
-from loaderx.store.table import places, read_table
+from loaderx.store.table import places, read_table, table_blocks
 
 # Looked at between two reports of progress.
 _BLOCK_BYTES = 64 << 20
-_BLOCK_RECORDS = 1 << 18
+
+# What a record takes where the table has to be sorted, and what a damaged one takes in the report.
+_ENTRY_BYTES = 100
+_DAMAGE_BYTES = 600
 
 DictionaryState: TypeAlias = Literal["good", "unchecked", "missing", "damaged"] | None
 
@@ -144,9 +148,11 @@ def verify(
 
     Notes
     -----
-    Changes nothing and needs no right to write. Deletes and compactions wait until it is done. Takes some 100 bytes of
-    memory a record. It looks at bytes: whether a dataset's schema.json is whole, and its records have the lengths that
-    it says, is for ``python -m loaderx verify``.
+    Changes nothing and needs no right to write. Deletes and compactions wait until it is done. Where records do not lie
+    in the order of their indices, as after a delete, it takes some 100 bytes of memory a record, and for a damaged one
+    600 more; where there is too little, a `StoreIOError` says how much it takes, before it is taken. It looks at bytes:
+    whether a dataset's schema.json is whole, and its records have the lengths that it says, is for
+    ``python -m loaderx verify``.
 
     Examples
     --------
@@ -160,27 +166,29 @@ def verify(
     check_callable("progress", progress)
     n_threads = check_threads(threads) or available_cpus()
     snapshot, recovery = open_store(store, check_seconds("timeout_s", timeout_s), mapped=True, verify=True)
-    entries = read_table(store, snapshot.table, snapshot.length)
-    order = np.argsort(places(entries), kind="stable")
-    damaged: dict[int, str] = {}
+    total, in_line = _look_over(store, snapshot)
+    if not in_line:
+        _check_memory(store, snapshot.length * _ENTRY_BYTES)
+    damaged: dict[int, Damage] = {}
     unreadable: set[int] = set()
-    checked = unchecked = 0
-    sizes = entries["phys_length"][order].astype(np.int64)
-    done, total = 0, int(sizes.sum())
-    for begin, end in byte_blocks(sizes, _BLOCK_BYTES, _BLOCK_RECORDS):
-        compared, not_compared = _inspect(
-            store, snapshot, entries, order[begin:end], n_threads, damaged, unreadable
-        )
-        checked += compared
-        unchecked += not_compared
-        done += int(sizes[begin:end].sum())
-        if progress is not None:
-            progress(done, total)
-    _find_overlaps(entries, order, damaged)
-    found = tuple(
-        Damage(index, int(entries["chunk_id"][index]), int(entries["offset"][index]), damaged[index])
-        for index in sorted(damaged)
-    )
+    checked = unchecked = done = 0
+    for first, entries in table_blocks(store, snapshot.table, snapshot.length):
+        order = np.argsort(places(entries), kind="stable")
+        sizes = entries["phys_length"][order].astype(np.int64)
+        for begin, end in byte_blocks(sizes, _BLOCK_BYTES):
+            block = order[begin:end]
+            compared, not_compared = _inspect(
+                store, snapshot, first, entries, block, n_threads, damaged, unreadable
+            )
+            checked += compared
+            unchecked += not_compared
+            done += int(sizes[begin:end].sum())
+            if progress is not None:
+                progress(done, total)
+        _check_memory(store, (len(damaged) + len(unreadable)) * _DAMAGE_BYTES)
+    if not in_line:
+        _find_overlaps(read_table(store, snapshot.table, snapshot.length), damaged)
+    found = tuple(damaged[index] for index in sorted(damaged))
     unreadable.difference_update(damaged)
     state: DictionaryState = find(store, snapshot.table, snapshot.length).state
     if snapshot.dictionary_is_damaged or (unreadable and snapshot.dictionary is not None):
@@ -190,16 +198,55 @@ def verify(
     return Report(store, snapshot.length, checked, unchecked, found, recovery, state, len(unreadable))
 
 
+def _check_memory(store: Path, n_bytes: int) -> None:
+    check_memory(store, "verify it", n_bytes, "verify it where there is more")
+
+
+def _look_over(store: Path, snapshot: Snapshot) -> tuple[int, bool]:
+    """Return the stored bytes of all records, and whether each begins where those before it have ended, or behind."""
+    total, reached, in_line = 0, 0, True
+    for _, entries in table_blocks(store, snapshot.table, snapshot.length):
+        entries = entries[entries["phys_length"] > 0]
+        if len(entries) == 0:
+            continue
+        total += int(entries["phys_length"].sum(dtype=np.int64))
+        begins, ends = _extents(entries)
+        in_line = in_line and int(begins[0]) >= reached and bool(np.all(begins[1:] >= ends[:-1]))
+        reached = int(ends[-1])
+    return total, in_line
+
+
+def _extents(entries: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return where records begin, as `places`, and where they end, which is within their chunk."""
+    begins = places(entries)
+    return begins, np.minimum(begins + entries["phys_length"], ((begins >> 32) + 1) << 32)
+
+
 def _inspect(
     store: Path,
     snapshot: Snapshot,
+    first: int,
     entries: npt.NDArray[np.void],
-    indices: npt.NDArray[np.int64],
+    block: npt.NDArray[np.int64],
     threads: int,
-    damaged: dict[int, str],
+    damaged: dict[int, Damage],
     unreadable: set[int],
 ) -> tuple[int, int]:
     """Look at a block of records and note the damaged ones, and those whose fault is the dictionary's.
+
+    Parameters
+    ----------
+    store : pathlib.Path
+    snapshot : Snapshot
+    first : int
+        Which record has the first
+    entries : ndarray of RECORD
+        of these entries.
+    block : ndarray of int64
+        Which of them to look at.
+    threads : int
+    damaged : dict
+    unreadable : set
 
     Returns
     -------
@@ -208,19 +255,18 @@ def _inspect(
     not_compared : int
         How many of the others are good as far as can be seen.
     """
-    faults = np.empty(len(indices), np.int32)
-    details = np.empty(len(indices), np.int64)
-    checked = np.empty(len(indices), np.uint8)
-    stopped = inspect(snapshot, np.ascontiguousarray(indices), faults, details, checked, threads)
+    faults = np.empty(len(block), np.int32)
+    details = np.empty(len(block), np.int64)
+    checked = np.empty(len(block), np.uint8)
+    stopped = inspect(snapshot, block + first, faults, details, checked, threads)
     assert stopped is None, "nobody closes this gate, and the arrays are apart"
     for at in np.flatnonzero(faults).tolist():
-        index = int(indices[at])
+        index, entry = first + int(block[at]), entries[block[at]]
         # A frame that is what was written, and cannot be decompressed: then it is the dictionary that is not.
         is_frame = faults[at] == Fault.FRAME and details[at] and checked[at]
         if is_frame or faults[at] == Fault.DICTIONARY:
             unreadable.add(index)
             continue
-        entry = entries[index]
         error = fault_error(
             store,
             (
@@ -236,22 +282,25 @@ def _inspect(
                 int(details[at]),
             ),
         )
-        damaged[index] = getattr(error, "problem", None) or error.message
+        damaged[index] = _damage(index, entry, getattr(error, "problem", None) or error.message)
     is_good = (faults == 0) | (faults == Fault.DICTIONARY)
     return int(checked.sum()), int(np.count_nonzero((checked == 0) & is_good))
 
 
-def _find_overlaps(
-    entries: npt.NDArray[np.void], order: npt.NDArray[np.int64], damaged: dict[int, str]
-) -> None:
-    """Note the records that share bytes with another; `order` sorts them by place."""
+def _damage(index: int, entry: np.void, problem: str) -> Damage:
+    return Damage(index, int(entry["chunk_id"]), int(entry["offset"]), problem)
+
+
+def _find_overlaps(entries: npt.NDArray[np.void], damaged: dict[int, Damage]) -> None:
+    """Note the records of a table that share bytes with another."""
+    order = np.argsort(places(entries), kind="stable")
     by_place = order[entries["phys_length"][order] > 0]
-    begins = places(entries)[by_place]
-    chunk_ends = ((begins >> 32) + 1) << 32
-    ends = np.minimum(begins + entries["phys_length"][by_place], chunk_ends)
+    begins, ends = _extents(entries[by_place])
     reached = np.maximum.accumulate(ends)
     for at in (np.flatnonzero(begins[1:] < reached[:-1]) + 1).tolist():
         other = int(np.searchsorted(reached, begins[at], side="right"))
         later, earlier = int(by_place[at]), int(by_place[other])
-        damaged.setdefault(later, f"it shares bytes with record {earlier}")
-        damaged.setdefault(earlier, f"it shares bytes with record {later}")
+        for index, another in ((later, earlier), (earlier, later)):
+            if index not in damaged:
+                problem = f"it shares bytes with record {another}"
+                damaged[index] = _damage(index, entries[index], problem)

@@ -402,9 +402,9 @@ class Zrecord(Reader):
         Notes
         -----
         Waits for running gathers; new ones wait for it. Takes 64 MiB of memory, as much free space on the disk where
-        there is that much, and some 100 bytes of memory a record. Records that lie right are skipped. A crash, a kill
-        or Ctrl-C in the middle of it loses nothing: the part that was being moved is finished, at the latest when the
-        store is next opened.
+        there is that much, and some 100 bytes of memory a record; where there is less, a `StoreIOError` says so before
+        anything is changed. Records that lie right are skipped. A crash, a kill or Ctrl-C in the middle of it loses
+        nothing: the part that was being moved is finished, at the latest when the store is next opened.
         """
         check_callable("progress", progress)
         with self._changing() as session, self._alone():
@@ -515,7 +515,7 @@ class Zrecord(Reader):
             with files.errors_named(self.path, "make it reach the disk"):
                 names += [name for name in (SUMS, JOURNAL) if os.path.lexists(self.path / name)]
                 for name in [*names, META]:
-                    with files.opened(os.open(self.path / name, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+                    with files.opened(files.open_to_read(self.path / name)) as descriptor:
                         files.sync(descriptor)
                 files.sync_directory(self.path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,28 @@ def test_it_reads_a_packed_store_and_appends_to_an_unpacked_one(
         fill(z, [b"more"])
     peer.store(copy, ("append", [b"and theirs"], codec), ("compact",))
     check_good(copy, [*records, b"ours", b"more", b"and theirs"], peer)
+
+
+@pytest.mark.parametrize("codec", ["raw", "zstd"])
+def test_what_it_appends_to_a_packed_store_is_lost_and_nothing_else(
+    codec: Any, store_path: Path, peer: Peer073
+) -> None:
+    """It must not, and it happens. The error says what to do, and that is right."""
+    with Zrecord(store_path, codec) as z:
+        fill(z, numbered(0, 50))
+    pack(store_path)
+    peer.store(store_path, ("append", [b"theirs", b"lost"], codec))
+    for use in (lambda: Zrecord(store_path), lambda: loaderx.verify(store_path), lambda: unpack(store_path)):
+        with pytest.raises(
+            loaderx.CorruptRecordError, match=r"0\.7\.3 has appended .* records 50 to 51 were never"
+        ):
+            use()
+    os.truncate(store_path / "meta.zr", 268_435_472)
+    with Zrecord(store_path, codec) as z:
+        assert len(z) == 52 and z.lengths([50, 51]).tolist() == [0, 0]
+        z.delete([50, 51])
+        fill(z, [b"ours"])
+    check_good(store_path, [*numbered(0, 50), b"ours"], peer)
 
 
 def test_its_appends_since_our_last_one_stay(store_path: Path, peer: Peer073) -> None:

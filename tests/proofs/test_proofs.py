@@ -212,7 +212,7 @@ def test_a_version_behind_the_length_is_found(tmp_path: Path) -> None:
 def test_what_is_left_behind_is_found(tmp_path: Path) -> None:
     def act(root: Path, reached: Report) -> None:
         with opened(root, "raw") as store:
-            os.close(files.create(root / STORE / "left.zr"))
+            files.create(root / STORE / "left.zr").close()
             append(store, FIXED[2:3])
             reached(1)
         reached(1, durable=True)

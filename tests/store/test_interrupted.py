@@ -439,9 +439,11 @@ def what_is_here_stays() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("what_is_here_stays")
-@pytest.mark.parametrize("kind", ["open", "append", "delete", "compact", "sync", "refresh", "close"])
+@pytest.mark.parametrize(
+    "kind", ["open", "append", "delete", "compact", "sync", "refresh", "close", "pack", "unpack"]
+)
 def test_interrupted_at_every_call(kind: str, store_path: Path) -> None:
-    """Once the handle is gone, it holds nothing: no lock, no record that is half there."""
+    """Once the handle is gone, it holds nothing: no lock, no open file, no record that is half there."""
     records = numbered(0, 10)
     with Zrecord(store_path, "raw") as z:
         fill(z, records)
@@ -449,6 +451,10 @@ def test_interrupted_at_every_call(kind: str, store_path: Path) -> None:
     while True:
         z = None
         interrupted = False
+        if kind == "unpack":
+            loaderx.pack(store_path)
+        gc.collect()
+        before = open_files()
         try:
             if kind != "open":
                 z = Zrecord(store_path, "raw")
@@ -468,6 +474,7 @@ def test_interrupted_at_every_call(kind: str, store_path: Path) -> None:
         if z is not None:
             z.close()
         gc.collect()  # frames and exceptions that hold each other
+        assert open_files() == before, start
         with Zrecord(store_path, "raw", timeout_s=0.2, verify=True) as again:
             found = read(again)
             assert found[:9] == records[:9] and set(found[9:]) <= {records[9], b"new"}, start
@@ -480,6 +487,11 @@ def test_interrupted_at_every_call(kind: str, store_path: Path) -> None:
         start += 1
     assert loaderx.verify(store_path).ok
     assert start > 25
+
+
+def open_files() -> list[str]:
+    """Return the descriptors of this process, and the one that it takes to list them."""
+    return sorted(os.listdir("/dev/fd"))
 
 
 def test_files_are_closed_once(tmp_path: Path) -> None:

@@ -32,6 +32,26 @@ pytestmark = pytest.mark.usefixtures("nothing_is_made_durable")
 RECORDS = some_records(60)
 
 
+@pytest.mark.parametrize("lost", [1, 3])
+def test_the_way_out_where_others_have_appended_to_a_packed_store(lost: int, store_path: Path) -> None:
+    """Without lengthening the table: the header counts records that have no entries."""
+    with Zrecord(store_path, "raw") as z:
+        fill(z, RECORDS)
+    pack(store_path)
+    with (store_path / "meta.zr").open("r+b") as table:
+        os.pwrite(table.fileno(), (60 + lost).to_bytes(4, "little"), 12)
+    with pytest.raises(loaderx.CorruptRecordError) as caught:
+        unpack(store_path)
+    assert f"the entries of records 60 to {59 + lost} were never in the file" in str(caught.value)
+    assert "truncate -s 268435472 meta.zr" in str(caught.value)
+    os.truncate(store_path / "meta.zr", 268_435_472)
+    with Zrecord(store_path, "raw") as z:
+        assert read(z) == [*RECORDS, *[b""] * lost]
+        z.delete(list(range(60, 60 + lost)))
+    assert contents(store_path) == RECORDS and loaderx.verify(store_path).ok
+    check_sums(store_path)
+
+
 def sizes(path: Path) -> dict[str, int]:
     """Return the sizes of a store's files, but of the lock."""
     return {file.name: file.stat().st_size for file in path.iterdir() if file.name != "lock.zr"}

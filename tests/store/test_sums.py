@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -16,8 +17,10 @@ import xxhash
 
 import loaderx
 from loaderx import CorruptRecordError, Dataset, RaggedDataset, Zrecord
+from loaderx.store import memory, table
+from loaderx.store.format import RECORD
 from tests.oracle import ENTRY, RAW, ZSTD, ZSTD_DICT, Forge, OracleStore, swap_delete, train
-from tests.store.samples import SmallChunks, contents, fill, flip, some_records
+from tests.store.samples import SmallChunks, contents, fill, flip, numbered, some_records, state
 from tests.store.sums import SUMS, check_sums, checksum32, header_bytes, slot_bytes
 
 pytestmark = pytest.mark.usefixtures("nothing_is_made_durable")
@@ -215,6 +218,104 @@ def other_version(data: bytes) -> bytes:
     """Return the file as a later version might have it, whose slots mean something else."""
     front = data[:4] + struct.pack("<H", 2) + data[6:28]
     return front + struct.pack("<I", checksum32(front)) + os.urandom(len(data) - 32)
+
+
+@pytest.fixture
+def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_LITTLE_BYTES", 0)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 100)
+
+
+def test_records_in_their_order_need_no_memory_each(store_path: Path, no_memory: None) -> None:
+    with Zrecord(store_path, "raw") as z:
+        fill(z, [b"", *numbered(0, 20), b"", b"x"])
+    report = loaderx.verify(store_path)
+    assert report.ok and report.records == report.checked == 23
+
+
+def test_work_that_the_memory_is_too_small_for_is_refused(store_path: Path, no_memory: None) -> None:
+    """And not begun, so that the system does not end the process for it."""
+    with Zrecord(store_path, "raw") as z:
+        fill(z, numbered(0, 20))
+        z.delete([3])
+        before = state(store_path)
+        with pytest.raises(loaderx.StoreIOError, match=r"compact it: .* 1900 bytes .* 100 are") as caught:
+            z.compact()
+        assert caught.value.errno == errno.ENOMEM and len(z) == 19
+        assert state(store_path).keys() == before.keys() - {"mark.zr"}
+    with pytest.raises(loaderx.StoreIOError, match=r"verify it: .* 1900 bytes .* 100 are") as caught:
+        loaderx.verify(store_path)
+    assert caught.value.errno == errno.ENOMEM
+
+
+def test_a_report_that_the_memory_is_too_small_for_is_refused(store_path: Path, no_memory: None) -> None:
+    with Zrecord(store_path, "raw") as z:
+        fill(z, numbered(0, 20))
+    flip(store_path, "0.zr", 5)
+    with pytest.raises(loaderx.StoreIOError, match=r"verify it: .* 600 bytes .* 100 are"):
+        loaderx.verify(store_path)
+
+
+def test_memory_that_is_available() -> None:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 1 << 20 < memory.available_bytes() <= total
+
+
+@pytest.mark.parametrize(
+    ("limit", "stat", "available"),
+    [
+        ("max", "anon 5\nfile 7\n", 3 << 30),
+        (str(2 << 30), f"anon {1 << 30}\nfile {1 << 30}\n", 1 << 30),
+        ("5", "anon 9\n", 0),
+    ],
+)
+def test_memory_of_a_container(
+    limit: str, stat: str, available: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "meminfo").write_text(f"MemTotal: 8388608 kB\nMemAvailable:   {3 << 20} kB\n")
+    (tmp_path / "memory.max").write_text(limit + "\n")
+    (tmp_path / "memory.stat").write_text(stat)
+    monkeypatch.setattr(memory, "_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    assert memory.available_bytes() == available
+
+
+@pytest.mark.parametrize("block", [1, 4, 1 << 18])
+def test_overlaps_are_found_whatever_the_order(
+    block: int, store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against all pairs of records; in tables that are in order, nearly so, and not at all."""
+    monkeypatch.setattr(table, "_BLOCK_ENTRIES", block)
+    rng = np.random.default_rng(0)
+    with SmallChunks(store_path, "raw") as z:
+        fill(z, [bytes(60)] * 20)
+    (store_path / SUMS).unlink()
+    sizes, found = np.repeat([3, 0], [9, 3]), 0
+    for round_ in range(60):
+        entries = np.zeros(12, RECORD)
+        entries["phys_length"] = entries["logic_length"] = rng.permutation(sizes)
+        begins = np.cumsum(entries["phys_length"]) - entries["phys_length"]
+        if round_ % 3:
+            moved = rng.integers(0, 12, round_ % 3)
+            begins[moved] = np.maximum(0, begins[moved] + rng.integers(-4, 5, len(moved)))
+        elif round_ % 2:
+            order = rng.permutation(12)
+            entries, begins = entries[order], begins[order]
+        entries["offset"] = begins
+        entries["chunk_id"] = rng.integers(0, 2) if round_ % 5 else np.arange(12) // 7
+        with (store_path / "meta.zr").open("r+b") as file:
+            os.pwrite(file.fileno(), entries.tobytes(), 16)
+            os.pwrite(file.fileno(), struct.pack("<I", 12), 12)
+        places = [set(range(int(e["offset"]), int(e["offset"]) + int(e["phys_length"]))) for e in entries]
+        expected = {
+            i
+            for i in range(12)
+            for k in range(12)
+            if i != k and entries["chunk_id"][i] == entries["chunk_id"][k] and places[i] & places[k]
+        }
+        assert {damage.record for damage in loaderx.verify(store_path).damaged} == expected
+        found += len(expected)
+    assert found > 20
 
 
 # ---- reading with verify=True ------------------------------------------------------------------------------------
