@@ -18,8 +18,8 @@ from loaderx.loader.fetch import Batch, Costs, Fetch, Transform, identity
 from loaderx.loader.sampler import Sampler
 from loaderx.loader.state import check_state, make_state
 from loaderx.loader.stats import LoaderStats, StepStats
-from loaderx.loader.streams import check_streams, stream_lengths
-from loaderx.loader.threads import Outcome, Task, ThreadWorkers
+from loaderx.loader.streams import check_streams
+from loaderx.loader.threads import Outcome, Task, ThreadWorkers, raise_at
 from loaderx.store.options import check_callable, check_choice, check_count, check_flag
 
 _MOST_WORKERS = 4096
@@ -90,7 +90,7 @@ class DataLoader:
     given: the next call goes on behind it, and ``seek(step - 1)`` tries again.
 
     A loader does not work in a forked child: worker threads do not survive a fork. It pickles as its options, its
-    streams and its step.
+    streams and its state, and does not unpickle where a stream has another length by then (`StateMismatchError`).
 
     Examples
     --------
@@ -126,8 +126,7 @@ class DataLoader:
         start_method: Literal["spawn", "forkserver"] = "spawn",
         on_step: Callable[[StepStats], object] | None = None,
     ) -> None:
-        self.streams = check_streams(streams)
-        self._lengths = stream_lengths(self.streams)
+        self.streams, self._lengths = check_streams(streams)
         self.num_workers = check_count("num_workers", num_workers, most=_MOST_WORKERS)
         self.prefetch_size = check_count("prefetch_size", prefetch_size, most=_MOST_PREFETCHED)
         self.sampler = Sampler(
@@ -215,18 +214,23 @@ class DataLoader:
             if self._next_step == step:  # nobody sought another one meanwhile
                 self._next_step = step + 1
                 self._forget_given()
-        return outcome.get(step)
+        batch, error = outcome
+        del outcome  # the frames of an exception, of which this is one, must not refer to it
+        if error is None:
+            return batch
+        try:
+            raise_at(error, step)
+        finally:
+            del error
 
     def _make_here(self, step: int) -> tuple[Outcome, Costs, int]:
         """Make a batch in this thread. What is no `Exception` may be a signal's, and nothing is made then."""
         began = time.perf_counter_ns()
-        costs = Costs()
         try:
             batch, costs = self._fetch(step)
-            outcome = Outcome(batch, None)
         except Exception as error:
-            outcome = Outcome(None, error)
-        return outcome, costs, time.perf_counter_ns() - began
+            return Outcome(None, error), Costs(), time.perf_counter_ns() - began
+        return Outcome(batch, None), costs, time.perf_counter_ns() - began
 
     def _wait(self, step: int) -> tuple[Outcome, Costs, int]:
         """Wait for the workers to have made a batch, and have them make one more."""
@@ -264,9 +268,9 @@ class DataLoader:
             pending.append(task)
 
     def _forget_given(self) -> None:
-        """Take away the tasks whose batches were given."""
+        """Take away the tasks whose batches were given; the frames of an exception refer to its task."""
         while self._pending and self._pending[0].step != self._next_step:
-            self._pending.popleft()
+            self._pending.popleft().outcome = None
 
     def _start_workers(self) -> None:
         if self.worker_type == "process":
@@ -327,7 +331,7 @@ class DataLoader:
             "start_method": self.start_method,
             "on_step": self._on_step,
         }
-        return _remake, (type(self), self.streams, options, self._next_step)
+        return _remake, (type(self), self.streams, options, self.state_dict())
 
     @property
     def step(self) -> int:
@@ -446,7 +450,9 @@ def _always(fetch: Fetch) -> Callable[[], tuple[Fetch, Callable[[], None]]]:
     return lambda: (fetch, lambda: None)
 
 
-def _remake(cls: type[DataLoader], streams: dict[str, Any], options: dict[str, Any], step: int) -> DataLoader:
+def _remake(
+    cls: type[DataLoader], streams: dict[str, Any], options: dict[str, Any], state: dict[str, Any]
+) -> DataLoader:
     loader = cls(streams, **options)
-    loader.seek(step)
+    loader.load_state_dict(state)  # which notices a stream that has another length by now
     return loader

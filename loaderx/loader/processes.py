@@ -279,7 +279,16 @@ class RemoteFetcher:
         if kind == remote.ERROR:
             shared.blocks.give_back(block)
             raise remote.load_error(*answer, step=step)
-        costs, data, sizes = answer
+        given, costs, data, sizes = answer
+        if given != step or os.fstat(block.fd).st_size < sum(sizes):
+            shared.blocks.give_back(block)
+            self._bury()
+            raise LoaderError(
+                f"worker process {worker.pid} answered for step {given}, and was asked for step {step}: something else "
+                "than the worker uses its socket, such as a fork that its transform made",
+                step=step,
+                worker=worker.pid,
+            )
         if not sizes:
             shared.blocks.give_back(block)
         return parcel.unpack(data, sizes, lambda n: shared.blocks.lend(block, n)), Costs(*costs)

@@ -103,7 +103,7 @@ def _make_answer(fetch: Fetch, step: int, fd: int) -> Message:
         parcel.write(fd, buffers)
     except BaseException as error:
         return _describe_error(error)
-    return BATCH, tuple(costs), data, [buffer.nbytes for buffer in buffers]
+    return BATCH, step, tuple(costs), data, [buffer.nbytes for buffer in buffers]
 
 
 def _text(error: BaseException) -> str:

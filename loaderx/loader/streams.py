@@ -47,8 +47,8 @@ class ArrayStream:
         return batch
 
 
-def check_streams(streams: Any) -> dict[str, RandomAccess]:
-    """Return the streams as a dict of its own.
+def check_streams(streams: Any) -> tuple[dict[str, RandomAccess], dict[str, int]]:
+    """Return the streams as a dict of its own, and the number of records of each.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def check_streams(streams: Any) -> dict[str, RandomAccess]:
         name: ArrayStream(stream) if isinstance(stream, np.ndarray) else stream
         for name, stream in streams.items()
     }
-    lengths = stream_lengths(found)
+    lengths = {name: len(stream) for name, stream in found.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
         raise OptionError(
@@ -101,9 +101,4 @@ def check_streams(streams: Any) -> dict[str, RandomAccess]:
             option="streams",
             value=lengths,
         )
-    return found
-
-
-def stream_lengths(streams: Mapping[str, RandomAccess]) -> dict[str, int]:
-    """Return the number of records of each stream."""
-    return {name: len(stream) for name, stream in streams.items()}
+    return found, lengths

@@ -32,12 +32,6 @@ class Outcome(NamedTuple):
     batch: Batch
     error: BaseException | None
 
-    def get(self, step: int) -> Batch:
-        """Return the batch, or raise the exception, which is that of a step."""
-        if self.error is not None:
-            raise_at(self.error, step)
-        return self.batch
-
 
 class Task:
     """The batch of one step, once it is there.

@@ -64,7 +64,7 @@ class MapDataset(TorchDataset):
 
     def __init__(self, streams: Any, widen: bool) -> None:
         self._is_one = not isinstance(streams, Mapping)
-        self.streams = check_streams({"data": streams} if self._is_one else streams)
+        self.streams, _ = check_streams({"data": streams} if self._is_one else streams)
         self._widen = check_flag("widen", widen)
 
     def __len__(self) -> int:

@@ -502,3 +502,13 @@ def test_on_step_may_use_the_loader(num_workers: int) -> None:
 
     with DataLoader({"x": np.arange(N)}, num_workers, 1, 2, "sequential", on_step=jump) as loader:
         assert [int(next(loader)["x"][0]) for _ in range(6)] == [0, 1, 2, 3, 10, 11]
+
+
+def test_a_loader_whose_stream_has_grown_does_not_unpickle(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "x.zr", np.arange(10))
+    with Dataset(tmp_path / "x.zr") as ds, DataLoader({"x": ds}, 0, 4) as loader:
+        pickled = pickle.dumps(loader)
+    write_dataset(tmp_path / "x.zr", np.arange(5))
+    with pytest.raises(StateMismatchError) as caught:
+        pickle.loads(pickled)
+    assert caught.value.mismatches == {"lengths": ({"x": 10}, {"x": 15})}

@@ -739,3 +739,22 @@ if __name__ == "__main__":
     with started(tmp_path, body) as run:
         code, out, err = finish(run)
     assert (code, err) == (0, "") and out in ("ready\n[0, 1, 2, 3]\n", "ready\n[4, 5, 6, 7]\n")
+
+
+def test_a_child_of_a_worker_that_comes_back_from_the_transform_is_not_heard() -> None:
+    streams = {"x": np.arange(1000)}
+    with DataLoader(
+        streams, 1, 1, 2, 0, transform=remote_kit.fork_and_return, worker_type="process"
+    ) as loader:
+        assert [next(loader)["x"].tolist() for _ in range(10)] == [[step] for step in range(10)]
+
+
+def test_an_exception_of_which_nothing_can_be_told_ends_no_worker() -> None:
+    with DataLoader(
+        {"x": np.arange(10)}, 1, 1, 1, 0, transform=remote_kit.fail_silently, worker_type="process"
+    ) as loader:
+        for step in range(3):
+            with pytest.raises(LoaderError, match="SilentError") as caught:
+                next(loader)
+            assert caught.value.step == step
+        assert len(workers_of(loader)) == 1

@@ -394,7 +394,7 @@ ROWS = [
     Row("more empty records than any store takes", lambda p: loaderx.Zrecord(p).append(b"", 2**32, 0), errors.StoreFullError,
         -5, (str(2**32), "format version 4 ends at 4294967295 records. Begin another store"), {"limit": (1 << 32) - 1}),
     Row("sizes of samples beyond 64 bits", with_store(lambda z: z.train_dict(b"x" * 1000, np.array([2**63, 2**63], np.uint64), 1000)),
-        errors.DestinationError, -6, (str(2**64), "1000"), {"needed_bytes": 2**64, "given_bytes": 1000}),
+        errors.OptionError, None, (str(2**63), "sizes"), {"option": "sizes"}),
     Row("sizes of samples that add up beyond 64 bits", with_store(lambda z: z.train_dict(b"x" * 1000, [2**62] * 4, 1000)),
         errors.DestinationError, -6, (str(2**64), "1000"), {"needed_bytes": 2**64, "given_bytes": 1000}),
     Row("threads beyond reason", lambda p: loaderx.Zrecord(p, threads=2**40), errors.OptionError, None, ("4096",)),
