@@ -2,52 +2,21 @@
 
    Three modes. Sequential: the position modulo the length. IID: a word of a counter-based generator, the position being
    the counter, brought into range without bias. Cyclic: cycle after cycle, each a permutation of its own. Here are the
-   words and keys, the plan of a sequence and the way from a step to its batch; draw_iid.h and draw_cycle.h have the
-   draws, one at a time, and draw_lanes.h many at a time, compiled once for each instruction set. All give the same. */
+   plan of a sequence and the way from a step to its batch; draw_word.h has the words and keys, draw_iid.h and
+   draw_cycle.h the draws, one at a time, and draw_lanes.h many at a time, compiled once for each instruction set. All
+   give the same. */
 
 #ifndef LOADERX_DRAW_H
 #define LOADERX_DRAW_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include "simd.h"
+#include "draw_word.h"
+#include "draw_iid.h"
+#include "draw_cycle.h"
 
 enum { LX_SEQUENTIAL, LX_IID, LX_CYCLIC };
 
 /* Up to this length draws are made of 32-bit words (IID) and of 16-bit numbers (cyclic), above of twice as many bits. */
 #define LX_NARROW_LENGTH ((uint64_t)1 << 24)
-
-/* The steps and multipliers of SplitMix64 (Steele, Lea and Flood, 2014; the multipliers are Stafford's Mix13), and the
-   step from one attempt to the next. */
-#define LX_STEP UINT64_C(0x9E3779B97F4A7C15)
-#define LX_MULTIPLIER_1 UINT64_C(0xBF58476D1CE4E5B9)
-#define LX_MULTIPLIER_2 UINT64_C(0x94D049BB133111EB)
-#define LX_ATTEMPT UINT64_C(0xD1B54A32D192ED03)
-
-typedef struct {
-    uint64_t first, second;
-} lx_key;
-
-/* SplitMix64's finaliser: every bit of the result depends on every bit of z. */
-LX_INLINE uint64_t lx_mix(uint64_t z) {
-    z = (z ^ z >> 30) * LX_MULTIPLIER_1;
-    z = (z ^ z >> 27) * LX_MULTIPLIER_2;
-    return z ^ z >> 31;
-}
-
-/* Word number `at` of a key's generator: SplitMix64 that begins at `first`, with a second key half-way, so that two keys
-   are not windows of one sequence. Both halves of the word are used by themselves: hence the last shift. */
-LX_INLINE uint64_t lx_word(lx_key key, uint64_t at) {
-    uint64_t z = key.first + at * LX_STEP;
-    z = (z ^ z >> 30) * LX_MULTIPLIER_1;
-    z = (z ^ z >> 27 ^ key.second) * LX_MULTIPLIER_2;
-    return z ^ z >> 32;
-}
-
-#include "draw_iid.h"
-#include "draw_cycle.h"
 
 /* One way to draw n indices from position `at` on: of the whole sequence (IID), or of a cycle. */
 typedef struct {

@@ -3,10 +3,12 @@
    Short ones are shuffled (Fisher and Yates). Long ones go through a Feistel network on a grid of `rows` x `columns`,
    which is little larger than the length: a number is row and column, and each round moves one of them by a hash of the
    other (J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). What comes out beyond the length goes
-   through again, until it does not. Included by draw.h. */
+   through again, until it does not. */
 
 #ifndef LOADERX_DRAW_CYCLE_H
 #define LOADERX_DRAW_CYCLE_H
+
+#include "draw_iid.h"
 
 enum {
     LX_SHUFFLED_LENGTH = 256,   /* up to this length a cycle is shuffled */

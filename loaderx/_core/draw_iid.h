@@ -1,10 +1,12 @@
 /* Independent draws below a length, without bias: D. Lemire, "Fast random integer generation in an interval" (2019).
 
    A word times the length: the upper half is the index, unless the lower half is below `least`, of which there is one
-   too many for some indices; then another word decides. Included by draw.h. */
+   too many for some indices; then another word decides. */
 
 #ifndef LOADERX_DRAW_IID_H
 #define LOADERX_DRAW_IID_H
+
+#include "draw_word.h"
 
 typedef struct {
     uint64_t length;
