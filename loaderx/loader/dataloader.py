@@ -66,7 +66,8 @@ class DataLoader:
         How worker processes begin. Either imports the main module anew: guard what it does with
         ``if __name__ == "__main__":``.
     on_step : callable, optional
-        Called with a `StepStats` by the thread that calls `next`, for each step it is given.
+        Called with a `StepStats` by the thread that calls `next`, for each step, before it is given: what it raises is
+        raised by `next`, and the step comes again.
 
     Attributes
     ----------
@@ -87,7 +88,8 @@ class DataLoader:
     Several threads may call `next`: each batch goes to one of them. Workers begin with the first `next`, not before.
 
     An exception in a stream or in the transform is raised by `next` at the step it belongs to, which then counts as
-    given: the next call goes on behind it, and ``seek(step - 1)`` tries again.
+    given: the next call goes on behind it, and ``seek(step - 1)`` tries again. (Without workers, what is no `Exception`
+    does not count: it may have come from a signal.)
 
     A loader does not work in a forked child: worker threads do not survive a fork. It pickles as its options, its
     streams and its state, and does not unpickle where a stream has another length by then (`StateMismatchError`).
@@ -251,10 +253,7 @@ class DataLoader:
     def _fill(self, n: int) -> None:
         """Have the workers make the next `n` batches, or as many as may exist while others are still being made."""
         pending = self._pending
-        while (
-            pending and pending[0].step != self._next_step
-        ):  # given, but Ctrl-C came before it was taken away
-            pending.popleft()
+        self._forget_given()  # where Ctrl-C came between
         if self._workers is None:
             self._start_workers()
         workers = self._workers
