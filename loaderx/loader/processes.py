@@ -387,24 +387,27 @@ def _describe_end(code: int | None) -> str:
 def _main_has_file() -> bool:
     """Return whether a worker process can import the main module: not that of a notebook, a prompt or stdin."""
     main = sys.modules.get("__main__")
-    return getattr(main, "__spec__", None) is not None or os.path.exists(getattr(main, "__file__", None) or "")
-
-
-_NO_MAIN = "a notebook, a prompt or standard input has no main module that can be imported"
+    return getattr(main, "__spec__", None) is not None or os.path.exists(
+        getattr(main, "__file__", None) or ""
+    )
 
 
 def _advise_on_main() -> str:
     if _main_has_file():
-        return (
-            "It imports the program's main module anew: put what the program does into if __name__ == '__main__':"
-        )
-    return f"But {_NO_MAIN}: run the program from a file, or use worker_type='thread'"
+        return "It imports the program's main module anew: put what the program does into if __name__ == '__main__':"
+    return (
+        "It cannot import the main module of a notebook, a prompt or standard input: run the program from a file, or "
+        "use worker_type='thread'"
+    )
 
 
 def _say_where_to_define() -> str:
     if _main_has_file():
         return "define functions and classes in a module, or in the main one above if __name__ == '__main__':"
-    return f"{_NO_MAIN}, so define functions and classes in a module of their own, or use worker_type='thread'"
+    return (
+        "define functions and classes in a module of their own, for it cannot import the main module of a notebook, a "
+        "prompt or standard input; or use worker_type='thread'"
+    )
 
 
 def _pickle(fetch: Fetch) -> bytes:

@@ -639,7 +639,7 @@ def test_a_main_module_that_no_worker_can_import_is_told_to_use_a_module(tmp_pat
         timeout=60,
         check=True,
     )
-    assert "a notebook, a prompt or standard input has no main module" in run.stdout
+    assert "cannot import the main module of a notebook, a prompt or standard input" in run.stdout
     assert "worker_type='thread'" in run.stdout and "__name__" not in run.stdout
     expected = "define functions and classes in a module of their own" if way == "-c" else "from a file"
     assert expected in run.stdout
