@@ -1,6 +1,6 @@
 """A loader's batches as JAX's arrays, on their devices before they are used.
 
-Needs JAX (``pip install "loaderx[jax]"``); nothing else of loaderx imports this module.
+Needs JAX (``pip install jax``); nothing else of loaderx imports this module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
     if error.name != "jax":
         raise
     raise MissingDependencyError(
-        'loaderx.jax needs JAX, which is not installed: pip install "loaderx[jax]"',
+        "loaderx.jax needs JAX, which is not installed: pip install jax",
         package="jax",
         extra="jax",
     ) from None

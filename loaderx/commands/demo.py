@@ -32,7 +32,7 @@ DESCRIPTION = """\
 Convert scikit-learn's handwritten digits (1,797 real images with their labels) to stores, read them back in shuffled
 batches and compare every batch with the arrays; train a classifier on the endless loader, once at a stretch and once
 stopped half-way and resumed in a new process, and compare the weights; show sizes and speed. Takes some seconds and
-about 200 MiB of temporary disk space. Needs scikit-learn: pip install "loaderx[demo]"
+about 200 MiB of temporary disk space. Needs scikit-learn: pip install scikit-learn
 
 Exit code: 0 done, 1 a batch or a weight differs, 2 an error, 130 interrupted.
 """
@@ -118,7 +118,7 @@ def load_digits() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         from sklearn import datasets
     except ImportError as error:
         raise MissingDependencyError(
-            'the demo needs scikit-learn for its images: pip install "loaderx[demo]"',
+            "the demo needs scikit-learn for its images: pip install scikit-learn",
             package="scikit-learn",
             extra="demo",
         ) from error

@@ -37,8 +37,8 @@ class DataLoader:
     Parameters
     ----------
     streams : mapping of str to Dataset, RaggedDataset or ndarray
-        Or anything with ``len()`` and ``__getitems__(idxs)`` (`RandomAccess`); all of the same length. The loader does
-        not close them.
+        Or anything with ``len()`` and ``__getitems__(idxs)`` (`loaderx.loader.streams.RandomAccess`); all of the same
+        length. The loader does not close them.
     num_workers : int
         Threads, or processes, that make batches; 0: `next` makes them itself, when it is asked.
     batch_size : int
@@ -66,8 +66,8 @@ class DataLoader:
         How worker processes begin. Either imports the main module anew: guard what it does with
         ``if __name__ == "__main__":``.
     on_step : callable, optional
-        Called with a `StepStats` by the thread that calls `next`, for each step, before it is given: what it raises is
-        raised by `next`, and the step comes again.
+        Called with a `loaderx.loader.stats.StepStats` by the thread that calls `next`, for each step, before it is
+        given: what it raises is raised by `next`, and the step comes again.
 
     Attributes
     ----------

@@ -17,6 +17,7 @@ import pickle
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -341,8 +342,7 @@ class RemoteFetcher:
             code = self._bury()
             raise LoaderError(
                 f"worker process {worker.pid} {_describe_end(code)} while it started, before it had the streams and "
-                "the transform. What it printed says why. It imports the program's main module anew: put what the "
-                "program does into if __name__ == '__main__':",
+                f"the transform. What it printed says why. {_advise_on_main()}",
                 step=step,
                 worker=worker.pid,
                 exit_code=code,
@@ -352,10 +352,7 @@ class RemoteFetcher:
             code = self._bury()
             cure = ""
             if isinstance(cause, ImportError | AttributeError):
-                cure = (
-                    ". It imports by name what they are made of: define functions and classes in a module, or in the "
-                    "main one above if __name__ == '__main__':"
-                )
+                cure = f". It imports by name what they are made of: {_say_where_to_define()}"
             raise LoaderError(
                 f"worker process {worker.pid} could not load the streams and the transform: {type(cause).__name__}: "
                 f"{cause}{cure}",
@@ -394,6 +391,32 @@ def _describe_end(code: int | None) -> str:
         name = signal.Signals(-code)
         return f"was killed by signal {-code}, {name.name}{_CURES.get(name, '')}"
     return f"was killed by signal {-code}"
+
+
+def _main_has_file() -> bool:
+    """Return whether a worker process can import the main module: not that of a notebook, a prompt or stdin."""
+    main = sys.modules.get("__main__")
+    return getattr(main, "__spec__", None) is not None or os.path.exists(
+        getattr(main, "__file__", None) or ""
+    )
+
+
+def _advise_on_main() -> str:
+    if _main_has_file():
+        return "It imports the program's main module anew: put what the program does into if __name__ == '__main__':"
+    return (
+        "It cannot import the main module of a notebook, a prompt or standard input: run the program from a file, or "
+        "use worker_type='thread'"
+    )
+
+
+def _say_where_to_define() -> str:
+    if _main_has_file():
+        return "define functions and classes in a module, or in the main one above if __name__ == '__main__':"
+    return (
+        "define functions and classes in a module of their own, for it cannot import the main module of a notebook, a "
+        "prompt or standard input; or use worker_type='thread'"
+    )
 
 
 def _pickle(fetch: Fetch) -> bytes:

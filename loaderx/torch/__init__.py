@@ -1,6 +1,6 @@
 """Batches as PyTorch's tensors, and datasets and loaders as PyTorch's own.
 
-Needs PyTorch (``pip install "loaderx[torch]"``); nothing else of loaderx imports this package.
+Needs PyTorch (``pip install torch``); nothing else of loaderx imports this package.
 """
 
 try:
@@ -11,7 +11,7 @@ except ModuleNotFoundError as error:
     from loaderx.errors import MissingDependencyError
 
     raise MissingDependencyError(
-        'loaderx.torch needs PyTorch, which is not installed: pip install "loaderx[torch]"',
+        "loaderx.torch needs PyTorch, which is not installed: pip install torch",
         package="torch",
         extra="torch",
     ) from None

@@ -189,7 +189,7 @@ def test_without_scikit_learn(
     fails: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    assert 'pip install "loaderx[demo]"' in fails("demo", "--json")
+    assert "pip install scikit-learn" in fails("demo", "--json")
     assert listing(tmp_path) == []
 
 

@@ -90,7 +90,7 @@ except loaderx.MissingDependencyError as error:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
     )
-    message = f'loaderx.{name} needs {package}, which is not installed: pip install "loaderx[{name}]"'
+    message = f"loaderx.{name} needs {package}, which is not installed: pip install {name}"
     assert done.stdout.strip() == f"{name}|{name}|{message}"
 
 

@@ -613,6 +613,38 @@ def test_a_main_module_without_a_guard_is_told_what_to_do_once(tmp_path: Path) -
     assert err.count("this is a worker process") == 1
 
 
+PROMPTED = """
+import numpy as np
+from loaderx import DataLoader
+def augment(batch):
+    return batch
+if __name__ == "__main__":
+    try:
+        next(DataLoader({"x": np.arange(8)}, 1, 2, transform=augment, worker_type="process"))
+    except Exception as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("way", ["-c", "-"])
+def test_a_main_module_that_no_worker_can_import_is_told_to_use_a_module(tmp_path: Path, way: str) -> None:
+    command, stdin = ([way, PROMPTED], "") if way == "-c" else ([way], PROMPTED)
+    run = subprocess.run(
+        [sys.executable, *command],
+        cwd=tmp_path,
+        input=stdin,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "cannot import the main module of a notebook, a prompt or standard input" in run.stdout
+    assert "worker_type='thread'" in run.stdout and "__name__" not in run.stdout
+    expected = "define functions and classes in a module of their own" if way == "-c" else "from a file"
+    assert expected in run.stdout
+
+
 def test_steps_that_were_asked_for_with_a_failed_start_fail_with_it(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     streams = {"x": remote_kit.StreamFrom(ready)}
