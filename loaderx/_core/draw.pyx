@@ -6,7 +6,7 @@ docs/sampler.md says what each mode's sequence is, number by number. The kernels
 cimport cython
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.object cimport PyObject
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint64_t, uintptr_t
 
 cdef extern from "Python.h":
     object PyObject_Call(object function, object arguments, PyObject* keywords)  # which may be none at all
@@ -43,6 +43,16 @@ cdef const lx_drawer* find_kernel(object name) except NULL:
 
 
 cdef const lx_drawer* in_use = find_kernel(None)
+
+
+cdef bint holds_uint64(const Py_buffer* view) noexcept:
+    """Return whether a buffer's items are uint64 in the machine's byte order, which is little-endian."""
+    cdef const char* form = view.format
+    if form == NULL or view.itemsize != sizeof(uint64_t):
+        return False
+    if form[0] == c"<" or form[0] == c"=" or form[0] == c"@":
+        form += 1
+    return (form[0] == c"L" or form[0] == c"Q") and form[1] == 0
 
 
 @cython.final
@@ -132,8 +142,7 @@ cdef class Draws:
             except (BufferError, TypeError, ValueError):
                 self.refuse(out)
                 raise
-            fits = (view.ndim == 1 and view.itemsize == sizeof(uint64_t) and view.format != NULL
-                    and (view.format[0] == c"L" or view.format[0] == c"Q") and view.format[1] == 0)
+            fits = view.ndim == 1 and holds_uint64(&view) and <uintptr_t>view.buf % sizeof(uint64_t) == 0
         if not fits or <size_t>view.len != self.n * sizeof(uint64_t):
             PyBuffer_Release(&view)
             self.refuse(out)

@@ -210,7 +210,8 @@ class Sampler:
         OptionError
             `step` is no whole number, negative, or there is none of this number: positions end at 2**63.
         DestinationError
-            `out` has another shape or dtype, is not contiguous, or read-only.
+            `out` has another shape or dtype, is not contiguous or not aligned, read-only, or a memoryview that was
+            released.
         TypeError
             `out` is not a buffer.
 
@@ -303,13 +304,27 @@ def _check_step(num_steps: int, step: Any) -> int:
 
 def _refuse(batch_length: int, out: Any) -> None:
     """Raise for a destination that a batch cannot be drawn into."""
-    view = memoryview(out)
-    if view.readonly:
-        problem = "is read-only"
-    elif not view.c_contiguous:
-        problem = "must be contiguous in C order, not strided"
-    elif view.format not in ("L", "Q"):
-        problem = f"must hold uint64, not {getattr(out, 'dtype', view.format)}"
+    needed_bytes = 8 * batch_length
+    if not isinstance(out, np.ndarray):
+        try:
+            out = memoryview(out)
+        except ValueError as error:  # such as a memoryview that was released
+            raise DestinationError(f"out is no buffer to fill: {error}", needed_bytes=needed_bytes) from None
+    if isinstance(out, np.ndarray):  # a memoryview does not show all of them: those of dates it refuses
+        read_only, contiguous = not out.flags.writeable, out.flags.c_contiguous
+        kind, is_uint64 = str(out.dtype), out.dtype == _UINT64
     else:
-        problem = f"has the shape {view.shape}, and a batch ({batch_length},)"
-    raise DestinationError(f"out {problem}", needed_bytes=8 * batch_length, given_bytes=view.nbytes)
+        read_only, contiguous = out.readonly, out.c_contiguous
+        kind = out.format
+        is_uint64 = out.itemsize == _UINT64.itemsize and kind.lstrip("<=@") in ("L", "Q")
+    if read_only:
+        problem = "is read-only"
+    elif not contiguous:
+        problem = "must be contiguous in C order, not strided"
+    elif not is_uint64:
+        problem = f"must hold uint64, not {kind}"
+    elif out.shape != (batch_length,):
+        problem = f"has the shape {out.shape}, and a batch ({batch_length},)"
+    else:
+        problem = "must begin at a multiple of 8 bytes in memory"
+    raise DestinationError(f"out {problem}", needed_bytes=needed_bytes, given_bytes=out.nbytes)

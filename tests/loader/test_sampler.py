@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import copy
+import ctypes
 import pickle
 import threading
 from typing import Any
@@ -246,6 +248,23 @@ def test_batches_are_fresh_arrays_or_out() -> None:
     assert sampler.indices(np.int64(1)).tolist() == second.tolist()
 
 
+@pytest.mark.parametrize(
+    ("out", "form"),
+    [
+        ((ctypes.c_uint64 * 64)(), "<Q"),
+        (memoryview(bytearray(512)).cast("Q"), "Q"),
+        (memoryview(bytearray(512)).cast("@L"), "@L"),
+        (array.array("Q", bytes(512)), "Q"),
+        (np.zeros(64, np.ulonglong), "Q"),
+    ],
+)
+def test_any_buffer_of_such_numbers_will_do(out: Any, form: str) -> None:
+    assert memoryview(out).format in (form, form.replace("Q", "L"))
+    sampler = Sampler(1000, 64, "iid")
+    assert sampler.indices(5, out) is out
+    assert list(out) == sampler.indices(5).tolist()
+
+
 def test_the_last_steps() -> None:
     for mode in MODES:
         sampler = Sampler(1000, 2**32, mode, drop_remainder=False, rank=2**24 - 1, world_size=2**24)
@@ -393,6 +412,17 @@ def test_wrong_steps_are_refused(step: Any) -> None:
     assert sampler.step == 0
 
 
+def unaligned(n: int) -> Any:
+    """Return an array of uint64 that does not begin at a multiple of 8 bytes."""
+    return np.empty(8 * n + 8, np.uint8)[1 : 8 * n + 1].view(np.uint64)
+
+
+def released() -> memoryview:
+    view = memoryview(bytearray(32)).cast("Q")
+    view.release()
+    return view
+
+
 @pytest.mark.parametrize(
     ("out", "words"),
     [
@@ -403,6 +433,15 @@ def test_wrong_steps_are_refused(step: Any) -> None:
         (np.empty(8, np.uint64)[::2], "out must be contiguous"),
         (np.frombuffer(bytes(32), np.uint64), "out is read-only"),
         (bytearray(32), "out must hold uint64, not B"),
+        (np.empty(4, "M8[s]"), r"out must hold uint64, not datetime64\[s\]"),
+        (unaligned(4), "out must begin at a multiple of 8 bytes"),
+        (unaligned(4).data, "out must begin at a multiple of 8 bytes"),
+        (unaligned(3), r"out has the shape \(3,\)"),
+        (released(), "out is no buffer to fill: operation forbidden on released memoryview"),
+        ((ctypes.c_int64 * 4)(), "out must hold uint64, not <l|q"),
+        ((ctypes.c_uint64.__ctype_be__ * 4)(), "out must hold uint64, not >"),
+        ((ctypes.c_uint32 * 8)(), "out must hold uint64, not <I"),
+        ((ctypes.c_uint64 * 2 * 2)(), r"out has the shape \(2, 2\)"),
     ],
 )
 def test_wrong_destinations_are_refused(out: Any, words: str) -> None:
