@@ -58,7 +58,8 @@ class DataLoader:
         Processes are for transforms in Python, which hold the GIL. They open the streams themselves; streams and
         transform have to pickle. Their arrays come back through shared memory.
     transform_rng : bool
-        Call ``transform(batch, rng)``, with a `numpy.random.Generator` made of seed, step and rank.
+        Call ``transform(batch, rng)``, with a `numpy.random.Generator` made of seed, step and rank. There has to be a
+        transform.
     drop_remainder : bool
         Cyclic: leave out what is left of a cycle behind its last whole batch; otherwise the next cycle follows without
         a gap.
@@ -148,6 +149,13 @@ class DataLoader:
         check_callable("transform", transform)
         self._transform = identity if transform is None else transform
         self._transform_rng = check_flag("transform_rng", transform_rng)
+        if self._transform_rng and self._transform is identity:
+            raise OptionError(
+                "transform_rng is True, and there is no transform to give random numbers to: give one, "
+                "transform(batch, rng)",
+                option="transform_rng",
+                value=transform_rng,
+            )
         self.worker_type = check_choice("worker_type", worker_type, ("thread", "process"))
         self.start_method = check_choice("start_method", start_method, ("spawn", "forkserver"))
         check_callable("on_step", on_step)

@@ -363,6 +363,8 @@ def test_stats_add_up(streams: dict[str, Any]) -> None:
         ({"worker_type": "fiber"}, "worker_type"),
         ({"start_method": "fork"}, "start_method"),
         ({"transform_rng": "yes"}, "transform_rng"),
+        ({"transform_rng": True}, "transform_rng"),
+        ({"transform_rng": True, "transform": None}, "transform_rng"),
         ({"drop_remainder": 1}, "drop_remainder"),
         ({"on_step": 3}, "on_step"),
         ({"rank": 2, "world_size": 2}, "rank"),
