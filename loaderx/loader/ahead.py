@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from types import TracebackType
 from typing import Any, Protocol, Self
 
 from loaderx.errors import OptionError
@@ -39,8 +40,10 @@ class Ahead:
 
     Notes
     -----
-    Not for several threads at once. An exception of the loader or of `prepare` is raised in its turn, after the batches
-    before it, and the call after it goes on behind it.
+    Usable in a ``with`` block, which closes it and the loader. Not for several threads at once.
+
+    An exception of the loader or of `prepare` is raised in its turn, after the batches before it, and the call after it
+    goes on behind it.
     """
 
     def __init__(self, loader: Resumable, size: int, prepare: Callable[[Any], Any]) -> None:
@@ -112,11 +115,22 @@ class Ahead:
         self._ready.clear()
 
     def close(self) -> None:
-        """Drop what was made ready, and close the loader."""
+        """Drop what was made ready, and close the loader, where it has a `close`. Batches that were returned stay."""
         self._ready.clear()
         close = getattr(self._loader, "close", None)
         if close is not None:
             close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Ahead at step {self.step}, {len(self._ready)} batches ready, of {self._loader!r}>"
 
 
 def check_resumable(loader: Any) -> None:

@@ -150,6 +150,27 @@ def test_close_closes_the_loader() -> None:
     Ahead(Counter(), 1, identity).close()  # one that has nothing to close
 
 
+def test_a_with_block_closes_the_loader_too() -> None:
+    loader = make_loader(2)
+    with pytest.raises(KeyError), Ahead(loader, 2, identity) as ahead:
+        batch = next(ahead)
+        raise KeyError
+    assert len(batch["x"]) == 6 and ahead.step == 3
+    for closed in (ahead, loader):
+        with pytest.raises(ClosedError):
+            next(closed)
+
+
+def test_repr_says_where_it_is_and_of_what() -> None:
+    loader = make_loader()
+    ahead = Ahead(loader, 2, identity)
+    assert repr(ahead) == f"<Ahead at step 0, 0 batches ready, of {loader!r}>"
+    next(ahead)
+    assert repr(ahead) == f"<Ahead at step 1, 2 batches ready, of {loader!r}>"
+    ahead.close()
+    assert repr(ahead) == f"<Ahead at step 3, 0 batches ready, of {loader!r}>"
+
+
 @pytest.mark.parametrize("size", [-1, 1.5, "2", None, True])
 def test_a_size_that_is_none_is_refused(size: Any) -> None:
     with pytest.raises(OptionError, match="size"):
