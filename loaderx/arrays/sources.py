@@ -180,13 +180,33 @@ def _as_source_of_slices(target: Path, data: Any) -> Any:
     if isinstance(data, Dataset):
         return _Records(data)
     if hasattr(data, "dtype") and hasattr(data, "shape") and hasattr(data, "__getitem__"):
-        return data
+        return data if _is_numpys(data.dtype) else _as_numpys(target, data)
     _check_not_files(target, data)
     if isinstance(data, RaggedDataset):
         raise SchemaError(
             f"{target}: the records of a RaggedDataset differ in length: write_ragged takes it", path=target
         )
     return _as_array(target, data)
+
+
+def _is_numpys(dtype: Any) -> bool:
+    """Return whether NumPy understands a dtype: those of other libraries' arrays, such as tensors, it may not."""
+    try:
+        np.dtype(dtype)
+    except TypeError:
+        return False
+    return True
+
+
+def _as_numpys(target: Path, data: Any) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(data)
+    except Exception as error:  # whatever the other library raises, such as for a tensor that is on a device
+        raise SchemaError(
+            f"{target}: NumPy makes no array of a {type(data).__name__} of {data.dtype} ({error}): give one, such as "
+            "tensor.detach().cpu().numpy(), of a type that NumPy has",
+            path=target,
+        ) from error
 
 
 def _check_not_files(target: Path, data: Any) -> None:

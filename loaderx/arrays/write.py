@@ -69,7 +69,8 @@ def write_dataset(
         of the same dtype and shape is appended to, and shows all new records or none.
     array : array_like, shape (n, *shape)
         Anything that has `dtype`, `shape` and slices along axis 0 is read slice by slice: an array, a memory map, a
-        dataset of another library; and so is a `Dataset`. Anything else is converted by `numpy.asarray`.
+        dataset of another library; and so is a `Dataset`. Anything else, also what has a dtype that is not NumPy's,
+        such as a tensor, is converted by `numpy.asarray`.
     codec : {"zstd", "raw", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict", "auto"}, optional
         None: that of the dataset which is appended to, and "zstd" for a new one.
         "auto" tries them on some records and takes what stores these smallest, by the rule of `choose_codec`; what it
@@ -103,8 +104,8 @@ def write_dataset(
     Raises
     ------
     SchemaError
-        The array has no axis or holds Python objects, it is none but a file's name or several arrays by name, or the
-        existing dataset has another dtype or shape.
+        The array has no axis or holds Python objects, it is none but a file's name or several arrays by name, NumPy
+        makes no array of it, or the existing dataset has another dtype or shape.
     DictionaryError
         There is too little data to train a dictionary on.
     RecordTooLargeError, StoreFullError, StoreIOError, NotAStoreError, OptionError

@@ -71,6 +71,38 @@ def test_one_record_in_place_of_a_batch(tmp_path: Path) -> None:
     assert write_dataset(tmp_path / "a.zr", ROWS[0][None]) == 1
 
 
+class Tensor:
+    """An array of another library, whose dtype NumPy does not know."""
+
+    dtype = "other.int16"
+    shape = ROWS.shape
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    def __getitem__(self, key: Any) -> Any:
+        raise AssertionError("slices of it are tensors too")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if self.error is not None:
+            raise self.error
+        return ROWS
+
+
+def test_a_tensor_is_converted(tmp_path: Path) -> None:
+    assert write_dataset(tmp_path / "x.zr", Tensor()) == 500  # type: ignore[arg-type]
+    with Dataset(tmp_path / "x.zr") as ds:
+        assert ds.dtype == ROWS.dtype and np.array_equal(ds[:], ROWS)
+
+
+@pytest.mark.parametrize("error", [TypeError("it is far away"), RuntimeError("it is far away")])
+def test_a_tensor_that_cannot_be_converted_says_what_to_do(error: Exception, tmp_path: Path) -> None:
+    words = r"x\.zr: NumPy makes no array of a Tensor of other\.int16 \(it is far away\): .* tensor\.detach"
+    with pytest.raises(SchemaError, match=words) as caught:
+        write_dataset(tmp_path / "x.zr", Tensor(error))  # type: ignore[arg-type]
+    assert caught.value.path == tmp_path / "x.zr" and not (tmp_path / "x.zr").exists()
+
+
 WRITES: dict[str, Callable[..., int]] = {"write_dataset": write_dataset, "write_ragged": write_ragged}
 
 
