@@ -45,14 +45,15 @@ def prefetch_to_device(loader: Resumable, size: int = 2, sharding: Any = None) -
     -------
     Ahead
         An iterator with ``step``, ``state_dict()`` and ``load_state_dict(state)``: its position is that of the next
-        batch that it has not returned, wherever the loader is. Save its state, not the loader's.
+        batch that it has not returned, wherever the loader is. Save its state, not the loader's. Its ``close()``, and
+        the end of a ``with`` block, drops what was made ready and closes the loader.
 
     Raises
     ------
     OptionError
         `size` is no whole number from 0 on, or `loader` has no state. From `next`: an array of a type that JAX has not
-        (dates, text, structures, ``longdouble``, another byte order), or integers that JAX would cut to 32 bits and
-        that do not fit there; it names the place in the batch.
+        (dates, text, structures, ``longdouble``, another byte order), a masked array, or integers that JAX would cut to
+        32 bits and that do not fit there; it names the place in the batch.
 
     Notes
     -----
@@ -83,6 +84,7 @@ def _put(batch: Any, sharding: Any) -> Any:
         for path, leaf in jax.tree_util.tree_flatten_with_path(batch)[0]
     ]
     for leaf, place in leaves:
+        _check_unmasked(leaf, place)
         _check_fits(leaf, place)
     try:
         return _put_tree(batch, sharding)
@@ -111,6 +113,15 @@ def _put_part(leaf: Any, target: Any) -> Any:
 def _is_of_this_process(target: Any) -> bool:
     """Return whether a sharding has devices of this process only; so has a device."""
     return bool(getattr(target, "is_fully_addressable", True))
+
+
+def _check_unmasked(leaf: Any, place: str) -> None:
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise OptionError(
+            f"{place} is a masked array, and JAX's arrays have no mask: give a transform with array.filled()",
+            option="batch",
+            value=leaf.dtype,
+        )
 
 
 def _check_fits(leaf: Any, place: str) -> None:

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from loaderx import DataLoader, Dataset, OptionError, RaggedDataset, trim_pool, write_dataset, write_ragged
 from loaderx._core.buffers import idle_bytes
-from loaderx.errors import StateMismatchError
+from loaderx.errors import ClosedError, StateMismatchError
 from loaderx.jax import prefetch_to_device
 from tests.docs.test_docs import ROOT, run_examples
 from tests.loader.kit import ArrayStream, fail_on_sevens
@@ -184,6 +184,26 @@ def test_text_is_an_error_that_names_its_place() -> None:
     )
     with pytest.raises(OptionError, match=r"^batch\['a'\]\[1\] cannot be"):
         next(prefetch_to_device(loader))
+
+
+def test_a_masked_array_is_an_error_that_names_its_place() -> None:
+    masked = np.ma.masked_equal(np.arange(8, dtype=np.float32), 2)
+    for sharding in (None, over_devices()):
+        batches = prefetch_to_device(DataLoader({"x": masked}, 0, 4, mode="sequential"), 0, sharding)
+        with pytest.raises(
+            OptionError, match=r"^batch\['x'\] is a masked array.*array\.filled\(\)"
+        ) as caught:
+            next(batches)
+        assert caught.value.option == "batch"
+
+
+def test_a_with_block_closes_the_loader() -> None:
+    loader = loader_of(x=np.arange(8, dtype=np.int32))
+    with prefetch_to_device(loader) as batches:
+        batch = next(batches)
+    assert batch["x"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(ClosedError):
+        next(loader)
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
