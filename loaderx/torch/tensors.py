@@ -63,8 +63,9 @@ def to_tensors(batch: Any, *, device: Any = None, non_blocking: bool = False, wi
     Raises
     ------
     OptionError
-        An array of a type that PyTorch has not (dates, text, structures, ``longdouble``, another byte order), or a
-        ``uint64`` above ``int64``. It names the place in the batch, such as ``batch['time']``.
+        An array of a type that PyTorch has not (dates, text, structures, ``longdouble``, another byte order), a
+        ``uint64`` above ``int64``, or a masked array, which would lose its mask. It names the place in the batch, such
+        as ``batch['time']``.
 
     Notes
     -----
@@ -89,6 +90,12 @@ def to_tensors(batch: Any, *, device: Any = None, non_blocking: bool = False, wi
     check_flag("widen", widen)
 
     def convert(value: Any, place: str) -> Any:
+        if isinstance(value, np.ma.MaskedArray):
+            raise OptionError(
+                f"{place} is a masked array, and a tensor has no mask: give a transform with array.filled()",
+                option="batch",
+                value=value.dtype,
+            )
         if isinstance(value, np.ndarray | np.generic):
             tensor = _to_tensor(np.asarray(value), widen, place)
         elif isinstance(value, torch.Tensor):
@@ -131,6 +138,10 @@ def _to_tensor(array: npt.NDArray[Any], widen: bool, place: str) -> Any:
     if owner is not None:
         return _view_of(owner, array, wanted)
     if array.dtype in _SHARED:
+        if array.dtype == _UINT64:
+            array = array.view(
+                _UINT64
+            )  # ulonglong is equal to it, but another type, which PyTorch does not know
         return torch.from_numpy(array)
     return torch.from_numpy(array.view(f"u{array.itemsize}")).view(wanted)
 
