@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,16 +71,32 @@ class MapDataset(TorchDataset):
     def __len__(self) -> int:
         return min(map(len, self.streams.values()))
 
+    def __repr__(self) -> str:
+        kinds = {name: type(stream).__name__ for name, stream in self.streams.items()}
+        told = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+        return f"<MapDataset of {kinds['data'] if self._is_one else f'{{{told}}}'}: {len(self)} samples>"
+
     def __getitem__(self, index: Any) -> Any:
         """Return one sample.
 
         Raises
         ------
+        TypeError
+            `index` is no whole number.
         RecordIndexError
             There is no such record (it is an `IndexError`).
         OptionError, CorruptRecordError, DictionaryError, StoreIOError, ClosedError
         """
-        return self.__getitems__([index])[0]
+        try:
+            if isinstance(index, bool):
+                raise TypeError
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(
+                f"the index of a sample is a whole number, not a {type(index).__name__}: several samples are had by "
+                "dataset.__getitems__([3, 1, 4]), as PyTorch's DataLoader does where it has a batch_size"
+            ) from None
+        return self.__getitems__([number])[0]
 
     def __getitems__(self, indices: Any) -> Samples:
         """Return the samples of a batch: every stream is read once, and the samples are views of that.
@@ -143,5 +160,15 @@ def collate(samples: Any) -> Any:
     -------
     object
         A tensor with the samples along its first axis, or a dict of them; of a RaggedDataset ``(values, row_splits)``.
+
+    Raises
+    ------
+    TypeError
+        It is one sample, as PyTorch's DataLoader gives it with ``batch_size=None``.
     """
+    if isinstance(samples, Mapping | torch.Tensor):
+        raise TypeError(
+            f"collate is given a {type(samples).__name__}, which is one sample, and makes batches of lists of them: "
+            "give PyTorch's DataLoader a batch_size, or leave collate_fn out"
+        )
     return samples.batch if isinstance(samples, Samples) else default_collate(samples)
