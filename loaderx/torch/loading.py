@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from loaderx.errors import LoaderError
+from loaderx.errors import LoaderError, OptionError
 from loaderx.loader.ahead import Ahead, Resumable, check_resumable
 from loaderx.store.options import check_count, check_flag
 from loaderx.torch.tensors import to_tensors
@@ -31,12 +31,14 @@ def prefetch_to_device(loader: Resumable, device: Any, size: int = 2, *, widen: 
     -------
     Ahead
         An iterator with ``step``, ``state_dict()`` and ``load_state_dict(state)``: its position is that of the next
-        batch that it has not returned, wherever the loader is. Save its state, not the loader's.
+        batch that it has not returned, wherever the loader is. Save its state, not the loader's. Its ``close()``, and
+        the end of a ``with`` block, drops what was made ready and closes the loader.
 
     Raises
     ------
     OptionError
-        `size` is no whole number from 0 on, or `loader` has no state; from `next`, as `to_tensors`.
+        `size` is no whole number from 0 on, `loader` has no state, or PyTorch has no such `device` here; from `next`,
+        as `to_tensors`.
 
     Notes
     -----
@@ -54,8 +56,21 @@ def prefetch_to_device(loader: Resumable, device: Any, size: int = 2, *, widen: 
     (tensor([0, 1, 2, 3]), 1, 3)
     """
     check_flag("widen", widen)
-    torch.device(device)  # or raises
+    _check_device(device)
     return Ahead(loader, size, lambda batch: to_tensors(batch, device=device, non_blocking=True, widen=widen))
+
+
+def _check_device(device: Any) -> None:
+    """Raise `OptionError` for a device that is not there."""
+    try:
+        torch.empty(0, device=torch.device(device))
+    except Exception as error:  # AssertionError, RuntimeError, ImportError: each kind of device has its own
+        reason = str(error).partition("\n")[0]
+        raise OptionError(
+            f"device is {device!r}, on which PyTorch makes no tensor here: {reason}",
+            option="device",
+            value=device,
+        ) from error
 
 
 def as_iterable_dataset(loader: Resumable, *, steps: int | None = None, widen: bool = True) -> LoaderDataset:
@@ -102,7 +117,8 @@ class LoaderDataset(IterableDataset):
     Notes
     -----
     A pass goes on where the loader is, and ends at the next multiple of `steps`. So what is resumed, or left with
-    ``break``, goes on to the end of its pass, and passes begin at the same steps in every run.
+    ``break``, goes on to the end of its pass, and passes begin at the same steps in every run. A loader that is moved
+    during a pass, with ``load_state_dict`` or ``seek``, makes it the pass of the steps that it was moved to.
 
     ``state_dict()`` and ``load_state_dict(state)`` are the loader's, as torchdata's StatefulDataLoader and Lightning
     look for them.
@@ -130,13 +146,7 @@ class LoaderDataset(IterableDataset):
                 "a loader's dataset is read in the loader's own process: give PyTorch's DataLoader num_workers=0. The "
                 "loader has workers of its own, num_workers of loaderx.loader.DataLoader"
             )
-        return _Pass(self._next, self._steps_left())
-
-    def _next(self) -> Any:
-        return to_tensors(next(self._loader), widen=self._widen)
-
-    def _steps_left(self) -> int | None:
-        return None if self.steps is None else self.steps - self.state_dict()["step"] % self.steps
+        return _Pass(self._loader, self.steps, self._widen)
 
     def __len__(self) -> int:
         """Return the steps of a whole pass.
@@ -149,6 +159,13 @@ class LoaderDataset(IterableDataset):
         if self.steps is None:
             raise TypeError("the dataset has no length: its loader goes on without end. Give it steps")
         return self.steps
+
+    def __bool__(self) -> bool:
+        return True  # or Python would ask for the length
+
+    def __repr__(self) -> str:
+        passes = "without end" if self.steps is None else f"in passes of {self.steps} steps"
+        return f"<LoaderDataset of {self._loader!r}, {passes}>"
 
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's state."""
@@ -165,18 +182,43 @@ class LoaderDataset(IterableDataset):
 
 
 class _Pass:
-    """So many batches, or without end. No generator: that would be over with the first exception."""
+    """A loader's batches up to the next multiple of `steps`. No generator: that would be over with the first exception.
 
-    def __init__(self, take: Callable[[], Any], n_left: int | None) -> None:
-        self._take = take
-        self._n_left = n_left
+    Where it is the loader knows: a count of its own would be wrong after Ctrl-C, or when the loader is moved.
+    """
+
+    def __init__(self, loader: Resumable, steps: int | None, widen: bool) -> None:
+        self._loader = loader
+        self._steps = steps
+        self._widen = widen
+        self._is_over = False
+        self._end = 0 if steps is None else self._next_end(steps, loader.state_dict()["step"])
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        if self._n_left is not None:
-            if not self._n_left:
-                raise StopIteration
-            self._n_left -= 1
-        return self._take()
+        state = self._loader.state_dict()
+        self._is_over = self._is_over or self._is_at_end(state["step"])
+        if self._is_over:
+            raise StopIteration
+        try:
+            return to_tensors(next(self._loader), widen=self._widen)
+        except Exception:
+            raise
+        except BaseException:
+            # Ctrl-C: where the loader has given the batch already, the next call takes it again.
+            if self._loader.state_dict()["step"] != state["step"]:
+                self._loader.load_state_dict(state)
+            raise
+
+    def _is_at_end(self, step: int) -> bool:
+        if self._steps is None:
+            return False
+        if not self._end - self._steps <= step <= self._end:  # moved to another pass
+            self._end = self._next_end(self._steps, step)
+        return step == self._end
+
+    @staticmethod
+    def _next_end(steps: int, step: int) -> int:
+        return step - step % steps + steps

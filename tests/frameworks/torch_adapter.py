@@ -28,12 +28,13 @@ from loaderx import (
     write_ragged,
 )
 from loaderx._core.buffers import idle_bytes
-from loaderx.errors import LoaderError, StateMismatchError
+from loaderx.errors import ClosedError, LoaderError, SchemaError, StateMismatchError
 from loaderx.torch import (
     Samples,
     as_iterable_dataset,
     as_map_dataset,
     collate,
+    loading,
     mapping,
     pinned,
     pinning,
@@ -77,6 +78,25 @@ def test_arrays_of_every_plain_type_share_their_memory(name: str) -> None:
         assert tensor.tolist() == view.tolist()
     to_tensors(array, widen=False)[0, 0] = True
     assert array[0, 0]
+
+
+@pytest.mark.parametrize("name", ["longlong", "ulonglong"])
+def test_types_that_are_equal_to_others(name: str) -> None:
+    array = np.arange(6).astype(name).reshape(2, 3)
+    for view in (array, array.T, array[:, 1:]):
+        tensor = to_tensors(view, widen=False)
+        assert tensor.dtype == (torch.int64 if name == "longlong" else torch.uint64)
+        assert tensor.tolist() == view.tolist() and shares(tensor, view)
+        assert to_tensors(view).dtype == torch.int64 and to_tensors(view).tolist() == view.tolist()
+
+
+def test_a_masked_array_is_an_error_that_names_its_place() -> None:
+    for masked in (np.ma.masked_equal([1.0, 2.0], 2), np.ma.masked_equal([1, 2], 3), np.ma.masked):
+        with pytest.raises(
+            OptionError, match=r"^batch\['a'\]\[1\] is a masked array.*array\.filled\(\)"
+        ) as caught:
+            to_tensors({"a": [0, masked]})
+        assert caught.value.option == "batch"
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -328,8 +348,37 @@ def test_batches_go_to_the_device_and_are_widened() -> None:
     batch = next(prefetch_to_device(loader, torch.device("meta")))["x"]
     assert (batch.device.type, batch.dtype) == ("meta", torch.int32)
     assert next(prefetch_to_device(loader, "cpu", widen=False))["x"].dtype == torch.uint16
-    with pytest.raises(RuntimeError, match="nowhere"):
-        prefetch_to_device(loader, "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [
+        ("nowhere", "device is 'nowhere', .* nowhere"),
+        (None, "device is None, on which PyTorch makes no tensor here: device"),
+        pytest.param(
+            "cuda",
+            "device is 'cuda', on which PyTorch makes no tensor here: Torch not compiled with CUDA enabled$",
+            marks=pytest.mark.skipif(torch.backends.cuda.is_built(), reason="PyTorch is built with CUDA"),
+        ),
+        ("cuda:77", "device is 'cuda:77'"),
+        (torch.device("ipu"), "device is device.type='ipu'."),
+    ],
+)
+def test_a_device_that_is_not_there_is_an_error_at_once(device: Any, words: str) -> None:
+    loader = make_loader()
+    with pytest.raises(OptionError, match=words) as caught:
+        prefetch_to_device(loader, device)
+    assert caught.value.option == "device" and caught.value.value == device and "\n" not in str(caught.value)
+    assert caught.value.__cause__ is not None and loader.step == 0
+
+
+def test_a_with_block_closes_the_loader() -> None:
+    loader = make_loader(2)
+    with prefetch_to_device(loader, "cpu") as batches:
+        batch = next(batches)
+    assert batch["x"].tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(ClosedError):
+        next(loader)
 
 
 def test_passes_end_at_multiples_of_steps() -> None:
@@ -362,11 +411,105 @@ def test_resuming_in_the_middle_of_a_pass() -> None:
     assert [int(batch["x"][0]) for batch in other] == expected
 
 
+class InterruptedOnce(ArrayStream):
+    """Ctrl-C comes once while the record of a number is read."""
+
+    def __init__(self, n: int, number: int) -> None:
+        super().__init__(np.arange(n))
+        self.number = number
+
+    def __getitems__(self, idxs: Any) -> Any:
+        if self.number in idxs:
+            self.number = -1
+            raise KeyboardInterrupt
+        return super().__getitems__(idxs)
+
+
+@pytest.mark.parametrize("number", [0, 11, 24, 25])
+def test_a_pass_is_whole_after_an_interrupt(number: int) -> None:
+    dataset = as_iterable_dataset(
+        DataLoader({"x": InterruptedOnce(60, number)}, 0, 5, mode="sequential"), steps=5
+    )
+    interrupts, passes = 0, []
+    for _ in range(2):
+        seen: list[int] = []
+        batches = iter(dataset)
+        while True:
+            try:
+                seen += [int(batch["x"][0]) for batch in [next(batches)]]
+            except KeyboardInterrupt:
+                interrupts += 1
+            except StopIteration:
+                break
+        passes.append(seen)
+    assert passes == [[0, 5, 10, 15, 20], [25, 30, 35, 40, 45]] and interrupts == 1
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_interrupt_after_the_loader_has_given_a_batch_loses_none(
+    num_workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(batch: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with make_loader(num_workers) as loader:
+        batches = iter(as_iterable_dataset(loader, steps=4))
+        assert firsts(batches, 2) == [0, 5]
+        monkeypatch.setattr(loading, "to_tensors", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(batches)
+        assert loader.step == 2
+        assert [int(batch["x"][0]) for batch in batches] == [10, 15]
+
+
+@pytest.mark.parametrize("size", [None, 2])
+@pytest.mark.parametrize("n_before", [0, 1, 3])
+@pytest.mark.parametrize("step", [0, 1, 4, 5, 6, 8, 10])
+def test_a_pass_ends_at_a_multiple_wherever_the_loader_is_moved(
+    step: int, n_before: int, size: int | None
+) -> None:
+    loader: Any = make_loader()
+    state = loader.state_dict() | {"step": step}
+    dataset = as_iterable_dataset(
+        loader if size is None else prefetch_to_device(loader, "cpu", size), steps=5
+    )
+    batches = iter(dataset)
+    firsts(batches, n_before)
+    dataset.load_state_dict(state)
+    # The end of this very pass ends it; from elsewhere it goes on to the next multiple.
+    end = 5 if step <= 5 else 10 if step < 10 else 15
+    assert [int(batch["x"][0]) for batch in batches] == [5 * i % 60 for i in range(step, end)]
+    assert dataset.state_dict()["step"] == end
+    dataset.load_state_dict(state)
+    assert next(batches, None) is None  # what is over stays so
+    first = [int(batch["x"][0]) for batch in dataset]
+    assert first == [5 * i % 60 for i in range(step, step - step % 5 + 5)]
+
+
+def test_seek_during_a_pass() -> None:
+    loader = make_loader()
+    batches = iter(as_iterable_dataset(loader, steps=4))
+    assert firsts(batches, 3) == [0, 5, 10]
+    loader.seek(1)
+    assert [int(batch["x"][0]) for batch in batches] == [5, 10, 15] and loader.step == 4
+
+
+def test_a_dataset_is_true_and_says_what_it_is() -> None:
+    loader = make_loader()
+    endless, passes = as_iterable_dataset(loader), as_iterable_dataset(loader, steps=3)
+    assert bool(endless) is True and bool(passes) is True and (endless or None) is endless
+    assert repr(endless) == f"<LoaderDataset of {loader!r}, without end>"
+    assert repr(passes) == f"<LoaderDataset of {loader!r}, in passes of 3 steps>"
+
+
 def test_without_steps_there_is_no_end_and_no_length() -> None:
     dataset = as_iterable_dataset(make_loader())
     assert firsts(iter(dataset), 30) == [5 * i % 60 for i in range(30)]
     with pytest.raises(TypeError, match="no length"):
         len(dataset)
+    with pytest.raises(TypeError, match="no length"):
+        next(iter(TorchDataLoader(make_loader())))  # type: ignore[arg-type]
     for steps in (0, -1, 1.5):
         with pytest.raises(OptionError, match="steps"):
             as_iterable_dataset(make_loader(), steps=steps)  # type: ignore[arg-type]
@@ -476,6 +619,56 @@ def test_nested_batches_are_taken_apart() -> None:
     ]
 
 
+@pytest.mark.parametrize("index", [slice(1, 3), [1, 2], np.arange(2), "x", None, 1.5, True, {}])
+def test_a_sample_has_a_whole_number(index: Any) -> None:
+    dataset = as_map_dataset(ArrayStream(np.arange(9) * 3))
+    kind = type(index).__name__
+    with pytest.raises(
+        TypeError, match=rf"^the index of a sample is a whole number, not a {kind}: several samples"
+    ):
+        dataset[index]
+    for good in (2, np.int16(2), np.array(2), torch.tensor(2), np.uint64(2)):
+        assert dataset[good].tolist() == 6
+
+
+def test_collate_of_one_sample_says_what_to_do() -> None:
+    for streams in (ArrayStream(np.arange(9)), {"x": ArrayStream(np.arange(9))}):
+        dataset = as_map_dataset(streams)  # type: ignore[arg-type]
+        with pytest.raises(
+            TypeError, match=r"collate is given a (dict|Tensor), which is one sample.*batch_size"
+        ):
+            next(iter(TorchDataLoader(dataset, batch_size=None, collate_fn=collate)))
+
+
+def test_repr_of_a_map_dataset(images: Dataset) -> None:
+    y = ArrayStream(np.arange(64))
+    assert (
+        repr(as_map_dataset({"x": images, "y": y}))
+        == "<MapDataset of {x: Dataset, y: ArrayStream}: 64 samples>"
+    )
+    assert repr(as_map_dataset(images)) == "<MapDataset of Dataset: 64 samples>"
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float16, torch.bool, torch.uint16])
+def test_a_tensor_is_written_as_a_dataset(dtype: Any, tmp_path: Path) -> None:
+    tensor = torch.arange(12).reshape(4, 3).to(dtype)
+    assert write_dataset(tmp_path / "x.zr", tensor) == 4  # type: ignore[arg-type]
+    with Dataset(tmp_path / "x.zr") as ds:
+        assert ds.dtype == tensor.numpy().dtype and np.array_equal(ds[:], tensor.numpy())
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.ones(2, requires_grad=True), torch.ones(2, dtype=torch.bfloat16), torch.ones(2, device="meta")],
+)
+def test_a_tensor_that_numpy_cannot_have_is_a_schema_error(tensor: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        SchemaError, match=r"x\.zr: NumPy makes no array of a Tensor of torch\..*\.cpu\(\)\.numpy\(\)"
+    ):
+        write_dataset(tmp_path / "x.zr", tensor)
+    assert not (tmp_path / "x.zr").exists()
+
+
 def test_it_pickles_by_the_streams_paths(images: Dataset) -> None:
     dataset = pickle.loads(pickle.dumps(as_map_dataset({"x": images}, widen=False)))
     assert dataset[9]["x"].dtype == torch.uint32 and dataset[9]["x"][0].item() == 9
@@ -484,7 +677,7 @@ def test_it_pickles_by_the_streams_paths(images: Dataset) -> None:
 def test_what_is_no_stream_is_refused(images: Dataset) -> None:
     with pytest.raises(OptionError, match="differ in length"):
         as_map_dataset({"x": images, "y": ArrayStream(np.arange(3))})
-    with pytest.raises(OptionError, match="no __len__ and __getitems__"):
+    with pytest.raises(OptionError, match="no __len__ and no __getitems__"):
         as_map_dataset(3)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="widen"):
         as_map_dataset(images, widen=1)  # type: ignore[arg-type]
