@@ -395,7 +395,7 @@ def test_more_records_than_any_store_has_room_for(store_path: Path) -> None:
         z.append(b"", 1, 0)
         with pytest.raises(loaderx.StoreFullError, match=r"version 3 ends at 16777216 records.*upgrade=True"):
             z.append(b"", 1 << 31, 0)
-        with pytest.raises(loaderx.StoreFullError, match="Begin another store$"):
+        with pytest.raises(loaderx.StoreFullError, match=r"Begin another store$"):
             z.append(b"", 1 << 32, 0)  # which an upgrade would not help
 
 
