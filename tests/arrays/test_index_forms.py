@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -311,18 +313,11 @@ def _of_torch(items: Any) -> Any:
     return torch.tensor(items)
 
 
-def _of_jax(items: Any) -> Any:
-    import jax.numpy
-
-    return jax.numpy.array(items)
-
-
 TENSORS = pytest.mark.parametrize(
     "tensor",
     [
         Tensor,
         pytest.param(_of_torch, marks=pytest.mark.needs_torch),
-        pytest.param(_of_jax, marks=pytest.mark.needs_jax),
     ],
 )
 
@@ -490,3 +485,29 @@ def test_zrecord_wraps_negative_indices(store_path: Path) -> None:
         assert len(store) == 3
         store.delete([-3])
         assert store.gather_packed([0, 1])[0].tobytes() == b"cccbb"
+
+
+OF_JAX = """
+import sys
+import jax.numpy as jnp
+import numpy as np
+from loaderx import Dataset, write_dataset
+
+array = np.arange(20) * 3
+write_dataset(sys.argv[1], array, progress=False)
+with Dataset(sys.argv[1]) as dataset:
+    for items in ([5], [-1], [5, 6], [0] * 20, [True] + [False] * 19, [[4]], [[[1]]], [[1, 2]]):
+        expected = array[np.array(items)]
+        for found in (dataset[jnp.asarray(items)], dataset.__getitems__(jnp.asarray(items))):
+            assert found.shape == expected.shape and (found == expected).all(), items
+    assert dataset[jnp.asarray(5)] == 15 and dataset[jnp.asarray(5)].shape == ()
+print("done")
+"""
+
+
+@pytest.mark.needs_jax
+def test_arrays_of_jax_have_the_axes_they_have(tmp_path: Path) -> None:
+    """In a process of its own: JAX in this one would warn of every fork that another test makes."""
+    command = [sys.executable, "-c", OF_JAX, str(tmp_path / "a.zr")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
