@@ -14,7 +14,8 @@
   a round.
 - **A transform in Python.** 145,000 turns of a loop that adds, some 5 ms that hold the GIL, after each gather.
 - **Memory.** Anonymous memory of the process after 1,000 steps, and 100,000 steps later.
-- **Turns.** As for the store, each contender in a process of its own, its children included.
+- **Turns.** As for the store, each contender in a process of its own, its children included. All but the one whose
+  turn it is are stopped, for some work ahead for longer than their turn.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import argparse
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -99,6 +101,12 @@ class LoaderBench(Bench):
             path = self.folder / name.replace(" ", "-").replace(",", "")
             contender.ask("write", data=str(self.data), path=str(path))
             contender.ask("start", path=str(path), data=str(self.data), batch=self.size.batch)
+            contender.pause()
+
+    def take_turn(self, name: str, command: str, **values: str | int | float) -> Any:
+        """Let a contender obey a timed command while all others sleep, which work ahead of their turn otherwise."""
+        with self.contenders[name].running():
+            return super().take_turn(name, command, **values)
 
     def rate(self, name: str, index: int) -> float:
         """Take one turn: batches a second."""
@@ -143,8 +151,9 @@ def measure_memory(bench: LoaderBench, steps: Steps, peers: Path | None) -> Tabl
     try:
         bench.begin((MEMORY,), peers)
         contender = bench.contenders[MEMORY]
-        rows["first"].append(contender.ask("memory_mib", steps=steps.first))
-        rows["later"].append(contender.ask("memory_mib", steps=steps.later))
+        with contender.running():
+            rows["first"].append(contender.ask("memory_mib", steps=steps.first))
+            rows["later"].append(contender.ask("memory_mib", steps=steps.later))
     finally:
         bench.stop()
     return make_table(f"RssAnon after {steps.first:,} steps, and {steps.later:,} later", "MiB", "later", rows)

@@ -68,11 +68,6 @@ def spin(batch: Any) -> Any:
     return batch
 
 
-def same(batch: Any) -> Any:
-    """Return the batch."""
-    return batch
-
-
 class OwnLoader:
     """This package: `DataLoader` over one dataset."""
 
@@ -80,7 +75,7 @@ class OwnLoader:
         self,
         codec: str,
         num_workers: int = NUM_WORKERS,
-        transform: Callable[[Any], Any] = same,
+        transform: Callable[[Any], Any] | None = None,
         worker_type: Literal["thread", "process"] = "thread",
         ragged: bool = False,
     ) -> None:
@@ -113,7 +108,7 @@ class OwnLoader:
                 {"data": self.open(path)},
                 self._num_workers,
                 batch,
-                transform=self._transform,
+                **({} if self._transform is None else {"transform": self._transform}),
                 worker_type=self._worker_type,
             )
         )

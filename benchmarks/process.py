@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.contenders import Contender, NotInstalledError
+from benchmarks.neighbour import list_family
 
 ANSWER_LIMIT_S = 300.0
 WORKER = Path(__file__).with_name("worker.py")
@@ -22,7 +27,9 @@ class WorkerError(Exception):
 
 
 class ContenderProcess:
-    """A running contender. The process waits on a pipe, using no processor, while others are measured.
+    """A running contender. The process waits on a pipe while others are measured.
+
+    One that works ahead by itself is put to sleep meanwhile: `pause`, `running`.
 
     Parameters
     ----------
@@ -51,8 +58,14 @@ class ContenderProcess:
         # -P: the script's own folder, with its module names, does not come first on the path
         interpreter = str(python.absolute()) if python and python.exists() else sys.executable
         command = [interpreter, "-P", str(WORKER), contender.name, str(bounds_library)]
+        # In a group of its own: should this process die, the system ends the groups it leaves that sleep.
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            process_group=0,
         )
         try:
             self.version = str(self.ask("prepare"))
@@ -64,6 +77,24 @@ class ContenderProcess:
     def pid(self) -> int:
         """The process's id."""
         return self._process.pid
+
+    def pause(self) -> None:
+        """Put the process and its children to sleep, wherever they are."""
+        self._send(signal.SIGSTOP)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Wake a process that sleeps, and put it to sleep again at the end."""
+        self._send(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self.pause()
+
+    def _send(self, number: signal.Signals) -> None:
+        for pid in list_family(self.pid):
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(pid, number)
 
     def ask(self, command: str, **values: str | int | float) -> Any:
         """Send a command and wait for its answer; a process that gives none within ANSWER_LIMIT_S is killed.
@@ -95,6 +126,7 @@ class ContenderProcess:
 
     def close(self) -> None:
         """End the process; its status says nothing (0.7.3 can crash at exit)."""
+        self._send(signal.SIGCONT)
         if self._process.stdin:
             self._process.stdin.close()
         try:

@@ -87,6 +87,11 @@ cdef int64_t credit_after(int64_t credit, int64_t n_records, int64_t n_pages) no
     return max(<int64_t>-MOST_CREDIT, min(credit, <int64_t>MOST_CREDIT))
 
 
+def blocks_read():
+    """Return how many blocks of 512 bytes the calling thread has read from devices so far: the process, off Linux."""
+    return usage().blocks
+
+
 def follow(int64_t credit, n_records, n_pages):
     """Return the account after each of several calls, as gathers keep it (asking pays while it is above 0).
 

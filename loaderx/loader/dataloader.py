@@ -13,8 +13,9 @@ from typing import Any, Literal, Self
 
 from loaderx._core.threads import available_cpus
 from loaderx.errors import ClosedError, LoaderError, OptionError
+from loaderx.loader.balance import Balance
 from loaderx.loader.ending import Ending
-from loaderx.loader.fetch import Batch, Costs, Fetch, Transform, identity
+from loaderx.loader.fetch import Batch, BoundedFetch, Costs, Fetch, Transform, identity
 from loaderx.loader.sampler import Sampler
 from loaderx.loader.state import check_state, make_state
 from loaderx.loader.stats import LoaderStats, StepStats
@@ -40,7 +41,8 @@ class DataLoader:
         Or anything with ``len()`` and ``__getitems__(idxs)`` (`loaderx.loader.streams.RandomAccess`); all of the same
         length. The loader does not close them.
     num_workers : int
-        Threads, or processes, that make batches; 0: `next` makes them itself, when it is asked.
+        Threads, or processes, that make batches; 0: `next` makes them itself, when it is asked. Threads without a
+        transform leave it to `next` too while that is faster (`loaderx.loader.balance.Balance`).
     batch_size : int
         Records in a batch of this process.
     prefetch_size : int
@@ -174,18 +176,15 @@ class DataLoader:
         self._ending = Ending(self._pending)
         weakref.finalize(self, self._ending.end).atexit = False
         self._fetch = self._make_fetch()
+        # A transform may want to run beside the loop, or in a thread of its own: it is left to workers.
+        self._balance = Balance(
+            self.num_workers > 0 and self.worker_type == "thread" and self._transform is identity
+        )
         self._n_given = self._wait_ns = self._gather_ns = self._transform_ns = self._cold_blocks = 0
 
     def _make_fetch(self) -> Fetch:
-        cores = available_cpus()
-        gathers = threading.Semaphore(cores) if self.num_workers > cores else None
         return Fetch(
-            self.streams,
-            self.sampler,
-            self._transform,
-            self._transform_rng,
-            max(self.num_workers, 1),
-            gathers,
+            self.streams, self.sampler, self._transform, self._transform_rng, max(self.num_workers, 1)
         )
 
     # The order of the statements below matters: Ctrl-C may come between any two of them. Until `_next_step` is set, the
@@ -209,23 +208,26 @@ class DataLoader:
         self._check_process()
         with self._lock:
             self._check_open()
-            step = self._next_step
-            if step >= self._num_steps:
-                raise OptionError(
-                    f"there is no step {step}: positions end at 2**63", option="step", value=step
-                )
-            if self.num_workers == 0:
-                outcome, costs, wait_ns = self._make_here(step)
-            else:
-                outcome, costs, wait_ns = self._wait(step)
+            made: tuple[tuple[Batch, BaseException | None], Costs, int] | None = None
+            while made is None:
+                step = self._next_step
+                if step >= self._num_steps:
+                    raise OptionError(
+                        f"there is no step {step}: positions end at 2**63", option="step", value=step
+                    )
+                self._forget_given()  # where Ctrl-C came between
+                is_here = self.num_workers == 0 or (self._balance.is_here and not self._pending)
+                made = self._make_here(step) if is_here else self._wait()
+            outcome, costs, wait_ns = made
             if self._on_step is not None:
                 self._on_step(self._describe(step, costs, wait_ns))
             self._count(costs, wait_ns)
+            self._balance.note(is_here, wait_ns, costs.gather_ns, costs.cold_blocks, time.perf_counter_ns())
             if self._next_step == step:  # nobody sought another one meanwhile
                 self._next_step = step + 1
                 self._forget_given()
         batch, error = outcome
-        del outcome  # the frames of an exception, of which this is one, must not refer to it
+        del made, outcome  # the frames of an exception, of which this is one, must not refer to it
         if error is None:
             return batch
         try:
@@ -233,18 +235,22 @@ class DataLoader:
         finally:
             del error
 
-    def _make_here(self, step: int) -> tuple[Outcome, Costs, int]:
+    def _make_here(self, step: int) -> tuple[tuple[Batch, BaseException | None], Costs, int]:
         """Make a batch in this thread. What is no `Exception` may be a signal's, and nothing is made then."""
         began = time.perf_counter_ns()
         try:
             batch, costs = self._fetch(step)
         except Exception as error:
-            return Outcome(None, error), Costs(), time.perf_counter_ns() - began
-        return Outcome(batch, None), costs, time.perf_counter_ns() - began
+            return (None, error), Costs(), time.perf_counter_ns() - began
+        return (batch, None), costs, costs.gather_ns + costs.transform_ns
 
-    def _wait(self, step: int) -> tuple[Outcome, Costs, int]:
-        """Wait for the workers to have made a batch, and have them make one more."""
-        self._fill(self.num_workers + self.prefetch_size)
+    def _wait(self) -> tuple[Outcome, Costs, int] | None:
+        """Wait for the workers to have made a batch, and have them make one more, if they go on.
+
+        None: another step was sought meanwhile, in this very thread, by what ran when something was let go of.
+        """
+        if not self._balance.is_here:
+            self._fill(self.num_workers + self.prefetch_size)
         task = self._pending[0]
         self._check_open()  # or `close`, which rings for what was pending, has not seen this task
         began = time.perf_counter_ns()
@@ -253,15 +259,15 @@ class DataLoader:
         outcome = task.outcome  # from here on `close` cannot take it away
         if outcome is None:
             self._check_open()
-        assert outcome is not None, "only `close` drops what is waited for"
-        # The batch that is given now counts no more.
-        self._fill(self.num_workers + self.prefetch_size + 1)
+            return None
+        if not self._balance.is_here:
+            # The batch that is given now counts no more.
+            self._fill(self.num_workers + self.prefetch_size + 1)
         return outcome, task.costs, wait_ns
 
     def _fill(self, n: int) -> None:
         """Have the workers make the next `n` batches, or as many as may exist while others are still being made."""
         pending = self._pending
-        self._forget_given()  # where Ctrl-C came between
         if self._workers is None:
             self._start_workers()
         workers = self._workers
@@ -280,16 +286,24 @@ class DataLoader:
             self._pending.popleft().outcome = None
 
     def _start_workers(self) -> None:
+        gathers = self._bound_gathers()
         if self.worker_type == "process":
             from loaderx.loader.processes import RemoteFetchers
 
-            remote = RemoteFetchers(self._fetch, self.num_workers + self.prefetch_size, self.start_method)
+            most = self.num_workers + self.prefetch_size
+            remote = RemoteFetchers(self._fetch, gathers, most, self.start_method)
             workers = ThreadWorkers(self.num_workers, remote, remote.interrupt)
         else:
-            workers = ThreadWorkers(self.num_workers, _always(self._fetch))
+            fetch = self._fetch if gathers is None else BoundedFetch(self._fetch, gathers)
+            workers = ThreadWorkers(self.num_workers, _always(fetch))
         self._workers = self._ending.workers = workers
         if self._ending.is_begun:  # meanwhile, by a thread that has found no workers to end
             self._ending.end()
+
+    def _bound_gathers(self) -> threading.Semaphore | None:
+        """Return what the workers' gathers run inside, at most as many at once as there are cores; None: all may."""
+        cores = available_cpus()
+        return threading.Semaphore(cores) if self.num_workers > cores else None
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -348,6 +362,8 @@ class DataLoader:
     def seek(self, step: int) -> None:
         """Go on with the batch of another step. What was made ahead is dropped.
 
+        The step behind the last one there is can be sought, too: a state may be of there.
+
         Raises
         ------
         OptionError
@@ -357,14 +373,15 @@ class DataLoader:
         self._check_process()
         with self._lock:
             self._check_open()
-            self.sampler.seek(step)  # or raises
+            step = check_count("step", step, most=self._num_steps)
             # From the end, so that Ctrl-C leaves the first of them, and the loader where it was.
             while self._pending:
                 task = self._pending.pop()
                 task.drop()
                 if not task.is_done:
                     self._stale.append(task)
-            self._next_step = self.sampler.step
+            self._next_step = step
+            self._balance.restart(time.perf_counter_ns())
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader is, as a small dict of what JSON has.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from loaderx._core.watch import blocks_read
 from loaderx.errors import OptionError
 from loaderx.loader.sampler import Sampler
 from loaderx.loader.streams import RandomAccess
@@ -19,8 +19,6 @@ Batch: TypeAlias = Any
 Transform: TypeAlias = Callable[..., Batch]
 
 _WORD = 2**64 - 1
-# Linux counts the blocks of each thread; elsewhere there is nothing to see.
-_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
 
 
 def identity(batch: Batch) -> Batch:
@@ -50,12 +48,10 @@ class Fetch:
         Hand the transform a `numpy.random.Generator` of this step and rank too.
     ahead : int
         Of a cold store, the batch of this many steps later is asked for before this one is gathered.
-    gathers : context manager or None
-        Every gather runs inside it: a semaphore bounds those that run at once. None: no bound.
 
     Notes
     -----
-    Any number of threads may call it at once. It pickles without `gathers`, which belongs to its process.
+    Any number of threads may call it at once.
     """
 
     def __init__(
@@ -65,14 +61,12 @@ class Fetch:
         transform: Transform,
         transform_rng: bool,
         ahead: int,
-        gathers: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._streams = dict(streams)
         self._sampler = sampler
         self._transform = transform
         self._transform_rng = transform_rng
         self._ahead = ahead
-        self.gathers = gathers
         # Whether the last gather read from a disk. Threads may set it at once: it is a hint.
         self._is_cold = True
 
@@ -81,6 +75,8 @@ class Fetch:
         began = time.perf_counter_ns()
         batch, cold_blocks = self.gather(step)
         gathered = time.perf_counter_ns()
+        if self._transform is identity:
+            return batch, Costs(gathered - began, 0, cold_blocks)
         batch = self.transform(step, batch)
         return batch, Costs(gathered - began, time.perf_counter_ns() - gathered, cold_blocks)
 
@@ -96,17 +92,11 @@ class Fetch:
 
     def gather(self, step: int) -> tuple[dict[str, Any], int]:
         """Return what the streams hold for a step, and the blocks that were read from a disk for it."""
-        if self.gathers is None:
-            return self._gather(step)
-        with self.gathers:
-            return self._gather(step)
-
-    def _gather(self, step: int) -> tuple[dict[str, Any], int]:
         idxs = self._sampler.indices(step)
-        idxs.flags.writeable = False  # all streams get the same array
+        idxs.setflags(write=False)  # all streams get the same array
         if self._ahead and self._is_cold:
             self._ask_ahead(step + self._ahead)
-        before = _blocks_read()
+        before = blocks_read()
         batch = {}
         for name, stream in self._streams.items():
             try:
@@ -114,7 +104,7 @@ class Fetch:
             except Exception as error:
                 put_note(error, "in stream ", repr(name))
                 raise
-        cold_blocks = _blocks_read() - before
+        cold_blocks = blocks_read() - before
         self._is_cold = cold_blocks > 0
         return batch, cold_blocks
 
@@ -136,6 +126,22 @@ class Fetch:
         if self._transform_rng:
             return self._transform(batch, step_rng(self._sampler.seed, step, self._sampler.rank))
         return self._transform(batch)
+
+
+class BoundedFetch(Fetch):
+    """A `Fetch` whose gathers run inside a context manager: a semaphore bounds those that run at once.
+
+    Pickles as a `Fetch`: what bounds it belongs to its process.
+    """
+
+    def __init__(self, fetch: Fetch, gathers: AbstractContextManager[Any]) -> None:
+        self.__dict__.update(fetch.__dict__)
+        self._gathers = gathers
+
+    def gather(self, step: int) -> tuple[dict[str, Any], int]:
+        """Return what the streams hold for a step, and the blocks that were read from a disk for it."""
+        with self._gathers:
+            return super().gather(step)
 
 
 def describe(function: Callable[..., Any]) -> str:
@@ -161,10 +167,3 @@ def step_rng(seed: int, step: int, rank: int) -> np.random.Generator:
     counter = np.array([0, 0, step, 0], np.uint64)
     key = np.array([seed & _WORD, rank], np.uint64)
     return np.random.Generator(np.random.Philox(counter=counter, key=key))
-
-
-def _blocks_read() -> int:
-    """Return how many blocks the calling thread has read from devices."""
-    if _THREAD is None:
-        return 0
-    return resource.getrusage(_THREAD).ru_inblock

@@ -22,6 +22,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from loaderx._core.lease import SharedBlock
@@ -167,7 +168,9 @@ class RemoteFetchers:
     Parameters
     ----------
     fetch : Fetch
-        Pickled here, once. Its `gathers` bounds the gathers of all the processes.
+        Pickled here, once.
+    gathers : context manager or None
+        Bounds the gathers of all the processes: every one runs inside it.
     most : int
         How many batches the loader has at once.
     start_method : str
@@ -181,7 +184,9 @@ class RemoteFetchers:
         This process is a worker process itself, importing the main module.
     """
 
-    def __init__(self, fetch: Fetch, most: int, start_method: str) -> None:
+    def __init__(
+        self, fetch: Fetch, gathers: AbstractContextManager[Any] | None, most: int, start_method: str
+    ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise LoaderError(
                 "this is a worker process, which imports the program's main module to begin, and that module uses a "
@@ -189,7 +194,7 @@ class RemoteFetchers:
                 "if __name__ == '__main__':"
             )
         self.pickled = _pickle(fetch)
-        self.gathers = fetch.gathers
+        self.gathers = gathers
         self.start_method = start_method
         self.most = most
         self.blocks = Blocks(most + _HELD_BLOCKS)

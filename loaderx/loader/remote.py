@@ -14,7 +14,7 @@ from loaderx._core.threads import limit_this_thread
 from loaderx.errors import LoaderError
 from loaderx.loader import parcel
 from loaderx.loader.channel import Channel
-from loaderx.loader.fetch import Fetch
+from loaderx.loader.fetch import BoundedFetch, Fetch
 
 #: Kind of a message, and what belongs to it.
 Message: TypeAlias = tuple[Any, ...]
@@ -67,7 +67,7 @@ def work(sock: socket.socket, tell_gathered: bool) -> None:
             return
         del pickled
         if tell_gathered:
-            fetch.gathers = _TellGathered(channel)
+            fetch = BoundedFetch(fetch, _TellGathered(channel))
         send(channel, READY)
         while True:
             message, (fd,) = channel.recv()

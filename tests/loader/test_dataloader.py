@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import pickle
+import signal
 import threading
 import time
 import weakref
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from loaderx import (
@@ -308,13 +311,13 @@ def test_at_most_as_many_gathers_as_cores_run_at_once() -> None:
 def test_a_cold_stream_is_asked_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch that a worker makes next is asked for before this one is read, as long as reads find a disk."""
     blocks = iter(range(0, 10**6, 8))
-    monkeypatch.setattr("loaderx.loader.fetch._blocks_read", lambda: next(blocks))
+    monkeypatch.setattr("loaderx.loader.fetch.blocks_read", lambda: next(blocks))
     stream = CountingStream(N)
     with DataLoader({"x": stream}, 0, 4) as loader:
         for _ in range(3):
             next(loader)
         assert stream.asked == [loader.sampler.indices(step).tolist() for step in (1, 2, 3)]
-        monkeypatch.setattr("loaderx.loader.fetch._blocks_read", lambda: 0)
+        monkeypatch.setattr("loaderx.loader.fetch.blocks_read", lambda: 0)
         next(loader)
         next(loader)
         assert len(stream.asked) == 4
@@ -494,6 +497,102 @@ def test_the_last_step_is_an_error_that_does_not_count(num_workers: int) -> None
             with pytest.raises(OptionError, match="no step"):
                 next(loader)
             assert loader.step == last + 1
+        loader.load_state_dict(loader.state_dict())
+        assert loader.step == last + 1
+        with pytest.raises(OptionError):
+            loader.seek(last + 2)
+
+
+def test_another_step_may_be_sought_by_the_thread_that_waits() -> None:
+    gate = Gate()
+
+    def jump(*_: Any) -> None:
+        loader.seek(7)
+        gate.opened.set()
+
+    before = signal.signal(signal.SIGUSR1, jump)
+    try:
+        with DataLoader({"x": np.arange(N)}, 2, 1, 2, "sequential", transform=gate) as loader:
+            timer = threading.Timer(0.0, gate_entered_then_kill, [gate])
+            timer.start()
+            assert [int(next(loader)["x"][0]) for _ in range(3)] == [7, 8, 9]
+            timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def gate_entered_then_kill(gate: Gate) -> None:
+    """Send this process a signal once a worker is inside, so that somebody waits or is about to."""
+    gate.entered.acquire()
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+class Turns:
+    """In place of a Balance: the thread that asks makes every batch of `most` steps, workers those of as many more."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.n = 0
+
+    @property
+    def is_here(self) -> bool:
+        return self.n // self.most % 2 == 1
+
+    def note(self, *_: Any) -> None:
+        self.n += 1
+
+    def restart(self, now: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize("num_workers", [1, 4])
+@pytest.mark.parametrize("most", [1, 3, 10, 25])
+def test_who_makes_a_batch_changes_nothing(num_workers: int, most: int) -> None:
+    plain = {"x": ArrayStream(np.arange(N)), "y": ArrayStream(np.arange(N) * 2)}
+    threads: set[str] = set()
+
+    class Noted(ArrayStream):
+        def __getitems__(self, idxs: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
+            threads.add(threading.current_thread().name)
+            if idxs[0] % 13 == 0:
+                raise KeyError(int(idxs[0]))
+            return super().__getitems__(idxs)
+
+    noted = {name: Noted(stream.array) for name, stream in plain.items()}
+    kinds = set()
+    with DataLoader(noted, num_workers, 16, 2) as loader:
+        loader._balance = Turns(most)  # type: ignore[assignment]
+        for step in (*range(100), *range(1000, 1010)):
+            if step == 1000:
+                loader.seek(step)
+            assert loader.step == step
+            wanted = expected(plain, step, batch_size=16, mode=1)
+            fails = Sampler(N, 16, 1).indices(step)[0] % 13 == 0
+            kinds.add(bool(fails))
+            if fails:
+                with pytest.raises(KeyError, match=str(wanted["x"][0])):
+                    next(loader)
+            else:
+                assert same(next(loader), wanted)
+            assert len(loader._pending) <= num_workers + loader.prefetch_size
+    assert kinds == {True, False}
+    here = threading.current_thread().name
+    assert threads - {here}
+    # Where batches wait that were made ahead, their turn comes first: a shorter one is over by then.
+    assert here in threads or most < 10
+
+
+def test_a_transform_is_left_to_workers() -> None:
+    names: set[str] = set()
+
+    def note(batch: Any) -> Any:
+        names.add(threading.current_thread().name)
+        return batch
+
+    with DataLoader({"x": np.arange(N)}, 2, 1, transform=note) as loader:
+        for _ in range(300):
+            next(loader)
+    assert threading.current_thread().name not in names
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -1,0 +1,130 @@
+"""Who makes the next batch: workers, ahead of time, or the thread that asks for it, when it asks."""
+
+from __future__ import annotations
+
+#: What handing a batch over takes of the thread that asks, in nanoseconds: a task, a queue, a thread that wakes.
+HANDOVER_NS = 30_000
+
+#: Steps after which it is looked at what they took.
+WINDOW = 16
+
+#: A batch that takes a worker less than this may be made faster than it is handed over. (Among several workers that
+#: wait for one another the same batch takes them a multiple.)
+_CHEAP_NS = 100_000
+
+#: A change has to gain this much a step, and this part of it.
+_LEAST_GAIN_NS = 10_000
+_LEAST_GAIN = 0.01
+
+#: Windows until the thread that asks may try again: doubled with each try, up to the second.
+_FIRST_PATIENCE = 4
+_MOST_PATIENCE = 4096
+
+
+class Balance:
+    """Decides by what steps took whether the thread that asks makes them itself. What a step gives is the same.
+
+    Workers are right where that thread has work of its own: they read meanwhile. But where a batch is small, handing
+    it over takes longer than making it; and where the thread only waits, one gather with a team of all cores is done
+    sooner than as many gathers of one thread each, whose batches take turns in the caches.
+
+    It begins with workers. After each `WINDOW` of steps, where the thread has mostly waited or batches are cheap, it
+    has the thread make some itself, and stays with that as long as the workers would not be faster: they need what the
+    thread's own work takes, or, if that is more, what a step took when it waited for them.
+
+    Parameters
+    ----------
+    can_be_here : bool
+        False: workers make every batch.
+
+    Attributes
+    ----------
+    is_here : bool
+        The thread that asks makes the next batch.
+
+    Notes
+    -----
+    Of one thread at a time. Times in nanoseconds.
+    """
+
+    __slots__ = (
+        "_can_be_here",
+        "_is_cold",
+        "_make_ns",
+        "_n",
+        "_next_patience",
+        "_patience",
+        "_since",
+        "_wait_ns",
+        "_worker_ns",
+        "is_here",
+    )
+
+    def __init__(self, can_be_here: bool) -> None:
+        self._can_be_here = can_be_here
+        self.is_here = False
+        self._patience = 0
+        self._next_patience = _FIRST_PATIENCE
+        # What workers need for a step when somebody waits for each; 0: nobody has.
+        self._worker_ns = 0.0
+        self.restart(0)
+
+    def restart(self, now: int) -> None:
+        """Begin a new window, as what lies behind says nothing of what comes."""
+        self._since = now
+        self._n = self._wait_ns = self._make_ns = 0
+        self._is_cold = False
+
+    def note(self, was_here: bool, wait_ns: int, make_ns: int, cold_blocks: int, now: int) -> None:
+        """Note a step.
+
+        Parameters
+        ----------
+        was_here : bool
+            The thread that asked made it.
+        wait_ns : int
+            How long that thread was in `next`.
+        make_ns : int
+            How long the batch took whoever made it.
+        cold_blocks : int
+            What was read from a disk for it.
+        now : int
+            When the step was given.
+        """
+        if not self._can_be_here:
+            return
+        if was_here != self.is_here or not self._since:  # made before the change
+            self.restart(now)
+            return
+        self._n += 1
+        self._wait_ns += wait_ns
+        self._make_ns += make_ns
+        if cold_blocks:
+            self._is_cold = True
+        if self._n == WINDOW or (self.is_here and self._is_too_slow(now)):
+            self._judge(now)
+            self.restart(now)
+
+    def _is_too_slow(self, now: int) -> bool:
+        """Return whether workers had made a whole window and more by now, so that nothing else need be awaited."""
+        return bool(self._worker_ns) and now - self._since > 2 * WINDOW * self._worker_ns
+
+    def _judge(self, now: int) -> None:
+        step_ns = (now - self._since) / self._n
+        wait_ns = self._wait_ns / self._n
+        make_ns = self._make_ns / self._n
+        if self.is_here:
+            by_workers = max(step_ns - wait_ns + HANDOVER_NS, self._worker_ns)
+            gain = step_ns - by_workers
+            # Waits for a disk are what workers are for: several wait at once.
+            if self._is_cold or gain > max(_LEAST_GAIN_NS, _LEAST_GAIN * step_ns):
+                self.is_here = False
+                self._patience = self._next_patience
+                self._next_patience = min(2 * self._next_patience, _MOST_PATIENCE)
+            return
+        is_waiting = wait_ns > step_ns / 2
+        self._worker_ns = step_ns if is_waiting else 0.0
+        if self._patience:
+            self._patience -= 1
+        elif not self._is_cold and (is_waiting or make_ns < _CHEAP_NS):
+            self.is_here = True
