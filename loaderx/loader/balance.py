@@ -12,11 +12,11 @@ WINDOW = 16
 #: wait for one another the same batch takes them a multiple.)
 _CHEAP_NS = 100_000
 
-#: A change has to gain this much a step, and this part of it.
+#: Workers are gone back to where they save this much a step, and this part of making a batch.
 _LEAST_GAIN_NS = 10_000
-_LEAST_GAIN = 0.01
+_LEAST_GAIN = 0.05
 
-#: Windows until the thread that asks may try again: doubled with each try, up to the second.
+#: Windows until the thread that asks may try again: doubled with each try that fails, up to the second.
 _FIRST_PATIENCE = 4
 _MOST_PATIENCE = 4096
 
@@ -49,7 +49,10 @@ class Balance:
 
     __slots__ = (
         "_can_be_here",
+        "_gain_ns",
         "_is_cold",
+        "_is_trial",
+        "_last",
         "_make_ns",
         "_n",
         "_next_patience",
@@ -63,6 +66,7 @@ class Balance:
     def __init__(self, can_be_here: bool) -> None:
         self._can_be_here = can_be_here
         self.is_here = False
+        self._is_trial = False
         self._patience = 0
         self._next_patience = _FIRST_PATIENCE
         # What workers need for a step when somebody waits for each; 0: nobody has.
@@ -71,8 +75,9 @@ class Balance:
 
     def restart(self, now: int) -> None:
         """Begin a new window, as what lies behind says nothing of what comes."""
-        self._since = now
+        self._since = self._last = now
         self._n = self._wait_ns = self._make_ns = 0
+        self._gain_ns = 0.0
         self._is_cold = False
 
     def note(self, was_here: bool, wait_ns: int, make_ns: int, cold_blocks: int, now: int) -> None:
@@ -101,30 +106,40 @@ class Balance:
         self._make_ns += make_ns
         if cold_blocks:
             self._is_cold = True
-        if self._n == WINDOW or (self.is_here and self._is_too_slow(now)):
-            self._judge(now)
+        if was_here:
+            # Step by step, so that a pause between two of them counts as the one step that it is.
+            step_ns = now - self._last
+            self._gain_ns += step_ns - max(step_ns - wait_ns + HANDOVER_NS, self._worker_ns)
+            self._last = now
+            if self._n == WINDOW or self._is_too_slow():
+                self._judge_this()
+                self.restart(now)
+        elif self._n == WINDOW:
+            self._judge_workers(now)
             self.restart(now)
 
-    def _is_too_slow(self, now: int) -> bool:
-        """Return whether workers had made a whole window and more by now, so that nothing else need be awaited."""
-        return bool(self._worker_ns) and now - self._since > 2 * WINDOW * self._worker_ns
+    def _is_too_slow(self) -> bool:
+        """Return whether workers had made a window more by now, so that nothing else need be awaited."""
+        return bool(self._worker_ns) and self._gain_ns > WINDOW * self._worker_ns
 
-    def _judge(self, now: int) -> None:
+    def _judge_this(self) -> None:
+        """Go back to workers where they save time."""
+        worth_it = max(_LEAST_GAIN_NS * self._n, _LEAST_GAIN * self._make_ns)
+        # Waits for a disk are what workers are for: several wait at once.
+        if self._is_cold or self._gain_ns > worth_it:
+            self.is_here = False
+            self._next_patience = (
+                min(2 * self._next_patience, _MOST_PATIENCE) if self._is_trial else _FIRST_PATIENCE
+            )
+            self._patience = self._next_patience
+        self._is_trial = False
+
+    def _judge_workers(self, now: int) -> None:
+        """Have the thread that asks try, where it waits anyway or where there is little to make."""
         step_ns = (now - self._since) / self._n
-        wait_ns = self._wait_ns / self._n
-        make_ns = self._make_ns / self._n
-        if self.is_here:
-            by_workers = max(step_ns - wait_ns + HANDOVER_NS, self._worker_ns)
-            gain = step_ns - by_workers
-            # Waits for a disk are what workers are for: several wait at once.
-            if self._is_cold or gain > max(_LEAST_GAIN_NS, _LEAST_GAIN * step_ns):
-                self.is_here = False
-                self._patience = self._next_patience
-                self._next_patience = min(2 * self._next_patience, _MOST_PATIENCE)
-            return
-        is_waiting = wait_ns > step_ns / 2
+        is_waiting = self._wait_ns / self._n > step_ns / 2
         self._worker_ns = step_ns if is_waiting else 0.0
         if self._patience:
             self._patience -= 1
-        elif not self._is_cold and (is_waiting or make_ns < _CHEAP_NS):
-            self.is_here = True
+        elif not self._is_cold and (is_waiting or self._make_ns / self._n < _CHEAP_NS):
+            self.is_here = self._is_trial = True

@@ -121,10 +121,23 @@ def test_some_loaders_leave_everything_to_workers():
     assert not balance.is_here
 
 
-def test_a_pause_between_windows_is_not_a_step():
+@pytest.mark.parametrize("pause", [MS, 100 * MS, 3_600_000 * MS])
+def test_a_pause_counts_as_one_step(pause):
     loop = Loop(work=0, by_workers=250 * US, here=180 * US)
     loop.run(1_000)
-    loop.now += 3_600_000 * MS  # an evaluation, say
-    loop.balance.restart(loop.now)
-    loop.run(1_000)
-    assert loop.balance.is_here
+    before = loop.n_here
+    for _ in range(100):
+        loop.now += pause  # an evaluation, say
+        loop.run(100)
+    assert loop.n_here == before + 100 * 100
+
+
+def test_what_went_well_is_tried_again_soon():
+    loop = Loop(work=0, by_workers=250 * US, here=180 * US)
+    for _ in range(20):
+        loop.work = 0
+        loop.run(300)
+        assert loop.balance.is_here
+        loop.work = 5 * MS
+        loop.run(300)
+        assert not loop.balance.is_here
