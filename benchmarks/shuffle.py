@@ -10,8 +10,8 @@
 - **Compress.** The first 2,000 records, from memory to reused memory, with the checksums that an append makes. libzstd
   alone: the same bytes, shuffled beforehand, compressed by 2 threads and thrown away.
 - **In cache.** One core, 21 records of 12 KiB that lie in its second-level cache, unshuffled into one buffer, over and
-  over: with each kernel that works here, and with the best one for items of other sizes. `shuffle.c` is compiled with
-  `cc -O3` when the benchmark starts and includes the source of the kernels that the package is built from.
+  over: with each kernel that works here, and with the best one for items of other sizes. `shuffle_rounds.c` is compiled
+  with `cc -O3` when the benchmark starts and includes the source of the kernels that the package is built from.
 - **Turns.** As in the benchmark of checksums: in turn, each for the same time, again where other programs ran
   meanwhile; a ratio within a round, the median over rounds.
 """
@@ -38,7 +38,7 @@ from benchmarks.options import add_folder_arguments, add_result_arguments, run_i
 from benchmarks.results import Result, Table, make_table
 from benchmarks.turns import QUICK, Size, measure_rows
 
-SOURCE = Path(__file__).with_name("shuffle.c")
+SOURCE = Path(__file__).with_name("shuffle_rounds.c")
 RECORDS_IN_CACHE = 21
 ROUNDS_A_CALL = 50
 ITEM_SIZE = 4
@@ -53,7 +53,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Memory:
-    """Records in cache and room for one, and the functions of shuffle.c on them.
+    """Records in cache and room for one, and the functions of shuffle_rounds.c on them.
 
     Raises
     ------
