@@ -85,6 +85,11 @@ class SamplerProcess:
             self.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
     def ask(self, command: str, **values: Any) -> Any:
         """Send a command and wait for its answer."""
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -167,6 +172,7 @@ def measure(size: Size, peers: Path | None) -> Result:
                 running[name] = opened.enter_context(SamplerProcess(name, peers))
             except PeerMissingError as error:
                 missing[name] = f"not measured ({error}); {HINTS.get(name, 'build this package')}"
+        pids = [process.pid for process in running.values()]
         environment |= {name: running[name].version for name in HINTS if name in running}
         for key, kind in KINDS.items():
             calls = {
@@ -181,7 +187,7 @@ def measure(size: Size, peers: Path | None) -> Result:
                 for name in kind.names
                 if name in running
             }
-            tables[key] = measure_rows(size, kind.title, "us", calls)
+            tables[key] = measure_rows(size, kind.title, "us", calls, pids)
         kernels = running[OWN].ask("kernels")
         for key, length, mode in (
             ("iid", LENGTH, "iid"),
@@ -193,7 +199,7 @@ def measure(size: Size, peers: Path | None) -> Result:
                 for name in kernels
             }
             title = f"{'IID' if mode == 'iid' else 'Cyclic'}, {LARGE:,} of {length:,}, by kernel"
-            tables[f"kernels_{key}"] = measure_rows(size, title, "us", calls)
+            tables[f"kernels_{key}"] = measure_rows(size, title, "us", calls, pids)
     environment["kernels, the best first"] = ", ".join(kernels)
     return {
         "benchmark": "sampler",

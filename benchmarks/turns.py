@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.neighbour import ForeignLoad
@@ -28,17 +28,19 @@ class Size:
 QUICK = Size(num_records=300, batch=32, num_rounds=2, turn_s=0.005, redo=False)
 
 
-def take_turn(size: Size, measure: Callable[[], float]) -> float:
-    """Measure, again where other programs ran meanwhile."""
+def take_turn(size: Size, measure: Callable[[], float], pids: Sequence[int] = ()) -> float:
+    """Measure, again where others than this process and those in `pids` ran meanwhile."""
     for _ in range(MOST_TRIES if size.redo else 1):
-        foreign = ForeignLoad([])
+        foreign = ForeignLoad(pids)
         value = measure()
         if foreign.measure() <= MOST_FOREIGN_CORES:
             break
     return value
 
 
-def measure_rows(size: Size, title: str, unit: str, rows: dict[str, Callable[[], float]]) -> Table:
-    """Measure rows in turn; the first is the one that ratios are of."""
-    values = run_rounds(list(rows), lambda name, _: take_turn(size, rows[name]), size.num_rounds)
+def measure_rows(
+    size: Size, title: str, unit: str, rows: dict[str, Callable[[], float]], pids: Sequence[int] = ()
+) -> Table:
+    """Measure rows in turn, in this process and those in `pids`; the first is the one that ratios are of."""
+    values = run_rounds(list(rows), lambda name, _: take_turn(size, rows[name], pids), size.num_rounds)
     return make_table(title, unit, next(iter(rows)), values)

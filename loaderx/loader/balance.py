@@ -12,9 +12,14 @@ WINDOW = 16
 #: wait for one another the same batch takes them a multiple.)
 _CHEAP_NS = 100_000
 
-#: Workers are gone back to where they save this much a step, and this part of making a batch.
+#: Workers are gone back to where most steps are slower by this much, and by this part of making a batch, in so many
+#: windows in a row: one alone may have been disturbed, and the first one finds a team that has yet to wake.
 _LEAST_GAIN_NS = 10_000
-_LEAST_GAIN = 0.05
+_LEAST_GAIN = 0.15
+_MOST_STRIKES = 2
+
+#: What a window counts of what workers are taken to need.
+_SHARE = 0.25
 
 #: Windows until the thread that asks may try again: doubled with each try that fails, up to the second.
 _FIRST_PATIENCE = 4
@@ -55,9 +60,11 @@ class Balance:
         "_last",
         "_make_ns",
         "_n",
+        "_n_slow",
         "_next_patience",
         "_patience",
         "_since",
+        "_strikes",
         "_wait_ns",
         "_worker_ns",
         "is_here",
@@ -67,6 +74,7 @@ class Balance:
         self._can_be_here = can_be_here
         self.is_here = False
         self._is_trial = False
+        self._strikes = 0
         self._patience = 0
         self._next_patience = _FIRST_PATIENCE
         # What workers need for a step when somebody waits for each; 0: nobody has.
@@ -76,7 +84,7 @@ class Balance:
     def restart(self, now: int) -> None:
         """Begin a new window, as what lies behind says nothing of what comes."""
         self._since = self._last = now
-        self._n = self._wait_ns = self._make_ns = 0
+        self._n = self._n_slow = self._wait_ns = self._make_ns = 0
         self._gain_ns = 0.0
         self._is_cold = False
 
@@ -107,9 +115,12 @@ class Balance:
         if cold_blocks:
             self._is_cold = True
         if was_here:
-            # Step by step, so that a pause between two of them counts as the one step that it is.
+            # Step by step, so that a pause between two of them, or a step that was disturbed, counts as the one it is.
             step_ns = now - self._last
-            self._gain_ns += step_ns - max(step_ns - wait_ns + HANDOVER_NS, self._worker_ns)
+            gain_ns = step_ns - max(step_ns - wait_ns + HANDOVER_NS, self._worker_ns)
+            self._gain_ns += gain_ns
+            if gain_ns > _LEAST_GAIN_NS and gain_ns > _LEAST_GAIN * make_ns:
+                self._n_slow += 1
             self._last = now
             if self._n == WINDOW or self._is_too_slow():
                 self._judge_this()
@@ -124,22 +135,31 @@ class Balance:
 
     def _judge_this(self) -> None:
         """Go back to workers where they save time."""
-        worth_it = max(_LEAST_GAIN_NS * self._n, _LEAST_GAIN * self._make_ns)
+        if self._n_slow > self._n / 2:
+            self._strikes += 1
+        else:
+            self._strikes = 0
+            self._is_trial = False
         # Waits for a disk are what workers are for: several wait at once.
-        if self._is_cold or self._gain_ns > worth_it:
+        if self._strikes == _MOST_STRIKES or self._is_cold or self._n < WINDOW:
             self.is_here = False
             self._next_patience = (
                 min(2 * self._next_patience, _MOST_PATIENCE) if self._is_trial else _FIRST_PATIENCE
             )
             self._patience = self._next_patience
-        self._is_trial = False
 
     def _judge_workers(self, now: int) -> None:
         """Have the thread that asks try, where it waits anyway or where there is little to make."""
         step_ns = (now - self._since) / self._n
         is_waiting = self._wait_ns / self._n > step_ns / 2
-        self._worker_ns = step_ns if is_waiting else 0.0
+        if not is_waiting:
+            self._worker_ns = 0.0
+        elif self._worker_ns:
+            self._worker_ns += _SHARE * (step_ns - self._worker_ns)
+        else:
+            self._worker_ns = step_ns
         if self._patience:
             self._patience -= 1
         elif not self._is_cold and (is_waiting or self._make_ns / self._n < _CHEAP_NS):
             self.is_here = self._is_trial = True
+            self._strikes = 0

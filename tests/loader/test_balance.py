@@ -78,7 +78,7 @@ def test_workers_are_asked_again_once_there_is_work():
     loop.run(1_000)
     assert loop.balance.is_here
     loop.work = 5 * MS
-    loop.run(2 * WINDOW)
+    loop.run(3 * WINDOW)
     assert not loop.balance.is_here
     before = loop.n_here
     loop.run(10_000)
@@ -90,7 +90,7 @@ def test_workers_are_asked_again_once_batches_grow():
     loop.run(1_000)
     assert loop.balance.is_here
     loop.here, loop.by_workers = 400 * US, 300 * US
-    loop.run(2 * WINDOW)
+    loop.run(3 * WINDOW)
     assert not loop.balance.is_here
 
 
@@ -98,7 +98,7 @@ def test_a_team_that_has_lost_its_cores_gives_way():
     loop = Loop(work=0, by_workers=250 * US, here=180 * US)
     loop.run(1_000)
     loop.here = 600 * US  # a neighbour has come
-    loop.run(2 * WINDOW)
+    loop.run(3 * WINDOW)
     assert not loop.balance.is_here
 
 
@@ -110,7 +110,7 @@ def test_a_disk_is_left_to_workers():
     loop.run(1_000)
     assert loop.balance.is_here
     loop.cold = 1
-    loop.run(2 * WINDOW)
+    loop.run(3 * WINDOW)
     assert not loop.balance.is_here
 
 
