@@ -14,7 +14,7 @@ from loaderx.arrays.schema import read_schema
 from loaderx.commands.paths import attempt, parse_path
 from loaderx.commands.program import DONE, FAILED, say, shown
 from loaderx.commands.sizes import count, format_bytes, format_ratio, ratio
-from loaderx.jsonl.line_store import read_lines_file
+from loaderx.jsonl.lines_file import read_lines_file
 from loaderx.store.format import LINES, SCHEMA
 
 DESCRIPTION = """\

@@ -12,7 +12,7 @@ import numpy as np
 
 from loaderx.errors import DictionaryError, NotAStoreError, OptionError, RecordTooLargeError
 from loaderx.jsonl.line_dictionary import train_line_dictionary
-from loaderx.jsonl.line_store import read_lines_file, write_lines_file
+from loaderx.jsonl.lines_file import read_lines_file, write_lines_file
 from loaderx.jsonl.reading import KeptSource, LineReader
 from loaderx.jsonl.splitting import Lines
 from loaderx.store import files

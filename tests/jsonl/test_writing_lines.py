@@ -24,7 +24,7 @@ from loaderx import (
 )
 from loaderx.jsonl import KeptSource, write_lines
 from loaderx.jsonl.line_dictionary import sample_lines
-from loaderx.jsonl.line_store import read_lines_file
+from loaderx.jsonl.lines_file import read_lines_file
 from loaderx.store import files
 from tests.jsonl.texts import COMPRESSIONS, TEXTS, lines_of
 from tests.oracle import OracleStore
