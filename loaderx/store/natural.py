@@ -12,11 +12,11 @@ def natural_key(path: Path) -> tuple[list[tuple[list[tuple[str, int]], str]], st
     >>> [str(path) for path in sorted(map(Path, ["part10.npy", "part2.npy", "part.npy"]), key=natural_key)]
     ['part.npy', 'part2.npy', 'part10.npy']
     """
-    return [(_name_key(name), name) for name in path.parts], str(path)
+    return [(name_key(name), name) for name in path.parts], str(path)
 
 
-def _name_key(name: str) -> list[tuple[str, int]]:
-    """Cut a name into pairs of text and the number after it."""
+def name_key(name: str) -> list[tuple[str, int]]:
+    """Cut a name, without its ending, into pairs of text and the number after it."""
     pieces = re.split(r"([0-9]+)", Path(name).stem)
     # re.split gives text, digits, text, ..., text; the last text has no number after it.
     numbers = [int(digits) for digits in pieces[1::2]] + [-1]

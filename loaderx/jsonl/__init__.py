@@ -1,0 +1,6 @@
+"""Random access to the lines of text files that stay as they are."""
+
+from loaderx.jsonl.build import build_index
+from loaderx.jsonl.index import Index
+
+__all__ = ["Index", "build_index"]

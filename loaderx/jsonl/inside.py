@@ -1,0 +1,55 @@
+"""Whether a path stays inside a folder, wherever symbolic links lead."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from loaderx.errors import OptionError
+
+
+class Fence:
+    """Refuses paths that leave a folder. It remembers where folders really are, so that many paths are quick.
+
+    Parameters
+    ----------
+    base : pathlib.Path
+        The folder; absolute.
+    allow_outside : bool
+        Refuse nothing.
+    """
+
+    def __init__(self, base: Path, allow_outside: bool) -> None:
+        self._base = os.fspath(base)
+        self._real_base = os.path.realpath(base)
+        self._open = allow_outside
+        self._inside: dict[str, bool] = {}
+
+    def resolve(self, name: str) -> str:
+        """Give the absolute path of a listed name.
+
+        Raises
+        ------
+        OptionError
+            It lies outside the base, by its name or through a symbolic link.
+        """
+        path = os.path.join(self._base, name)
+        if self._open:
+            return path
+        folder, last = os.path.split(path)
+        if folder not in self._inside:
+            self._inside[folder] = self._holds(os.path.realpath(folder))
+        inside = self._inside[folder] and last not in ("", ".", "..") and not os.path.isabs(name)
+        if inside and os.path.islink(path):
+            inside = self._holds(os.path.realpath(path))
+        if not inside:
+            raise OptionError(
+                f"{name!r} is outside of {self._base}, which its files are to be in: give allow_outside=True if "
+                "that is meant, and whoever made the index or the link is trusted",
+                option="allow_outside",
+                value=False,
+            )
+        return path
+
+    def _holds(self, real_path: str) -> bool:
+        return real_path == self._real_base or real_path.startswith(self._real_base.rstrip("/") + "/")
