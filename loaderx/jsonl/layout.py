@@ -122,10 +122,8 @@ class IndexFacts:
             facts = cls(
                 _whole(head["count"]),
                 head["pattern"],
-                *(
-                    PartFacts(_whole(head[name]["size"]), str(head[name]["xxh3_64"]))
-                    for name in (NAMES, LOCATIONS)
-                ),
+                _part_facts(head[NAMES]),
+                _part_facts(head[LOCATIONS]),
                 tuple(_file_facts(row) for row in head["files"]),
             )
             if not isinstance(facts.pattern, str | None) or facts.locations.size != facts.count * ROW_BYTES:
