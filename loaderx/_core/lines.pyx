@@ -7,16 +7,30 @@ map would end the process.
 The one place that knows which instructions to use.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.errno cimport ENOMEM
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
+from libc.errno cimport EINTR, ENOMEM, errno
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcmp
+from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDONLY, open as open_file
+from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport close
 
 from loaderx._core.checksum cimport hash_of
 from loaderx._core.maps cimport read_at
 
 import os
+
+cdef extern from *:
+    """
+    #ifdef __APPLE__
+      #define LX_MTIME(info) (info)->st_mtimespec
+    #else
+      #define LX_MTIME(info) (info)->st_mtim
+    #endif
+    #define LX_MTIME_NS(info) ((int64_t)LX_MTIME(info).tv_sec * 1000000000 + LX_MTIME(info).tv_nsec)
+    """
+    int64_t LX_MTIME_NS(const struct_stat* info) nogil
 
 cdef extern from "lines.h" nogil:
     ctypedef struct lx_lines:
@@ -91,6 +105,18 @@ cdef int64_t take_fingerprint(int fd, int64_t size, uint8_t* block, uint64_t* re
             n += got
     result[0] = hash_of(block, n)
     return 0
+
+
+cdef struct FileJob:
+    # One file of several: what is to be done, and what was found.
+    const char* path
+    int64_t size                # bytes to look at, at most a block
+    int64_t status              # 0, 1 (it was changed, other than by appending), or -errno
+    int64_t n_rows              # up to its end, those of the files before it among them
+    int64_t mtime_ns
+    int64_t line_start          # where its last whole line ends
+    bint has_text               # whether more than blanks is behind that
+    uint64_t fingerprint
 
 
 cdef class LineScanner:
@@ -223,6 +249,103 @@ cdef class LineScanner:
             self.take_rows(), head_end, head_text, self.lines.line_start, self.lines.has_text != 0, got
         )
 
+    cdef int64_t scan_whole(self, FileJob* job) noexcept nogil:
+        """Scan a file that fits into the block, to its end. Returns its status."""
+        cdef struct_stat before
+        cdef struct_stat after
+        cdef int64_t head_end = 0
+        cdef bint head_text = False
+        cdef int64_t got
+        cdef int fd
+        while True:
+            fd = open_file(job.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+            if fd >= 0:
+                break
+            if errno != EINTR:
+                return -errno
+        if fstat(fd, &before) != 0:
+            got = -errno
+        else:
+            self.lines.line_start = 0
+            self.lines.has_text = False
+            got = self.scan_piece(fd, 0, job.size, &head_end, &head_text)
+            if got >= 0 and fstat(fd, &after) != 0:
+                got = -errno
+        close(fd)
+        if got < 0:
+            return got
+        job.mtime_ns = LX_MTIME_NS(&before)
+        if got < job.size or (LX_MTIME_NS(&after) != job.mtime_ns and after.st_size <= before.st_size):
+            return 1
+        job.fingerprint = hash_of(self.block, job.size)
+        job.line_start = self.lines.line_start
+        job.has_text = job.line_start < job.size and self.lines.has_text
+        if job.has_text:
+            if not self.make_room(0):
+                return -ENOMEM
+            self.lines.rows[3 * self.lines.n_rows] = self.lines.file
+            self.lines.rows[3 * self.lines.n_rows + 1] = job.line_start
+            self.lines.rows[3 * self.lines.n_rows + 2] = job.size - job.line_start
+            self.lines.n_rows += 1
+        job.n_rows = self.lines.n_rows
+        return 0
+
+    def scan_files(self, paths, sizes, uint64_t first_file):
+        """Find the lines of several small files, whole ones and, where a file has no line end at its end, its last.
+
+        Parameters
+        ----------
+        paths : list of bytes
+        sizes : list of int
+            Bytes of each to look at, at most `BLOCK_BYTES`.
+        first_file : int
+            Number of the first file, for the rows; those that follow have the numbers that follow.
+
+        Returns
+        -------
+        rows : bytes
+        found : list of tuple
+            For each file: number of rows up to its end, time of its last change (ns), fingerprint, where its last
+            whole line ends, and whether there is more than blanks behind that. The list ends before the first file
+            that was changed, other than by appending to it, while it was scanned.
+
+        Raises
+        ------
+        OSError
+            The system refused to open or to read a file, which it names.
+        MemoryError
+        """
+        cdef Py_ssize_t n = len(paths)
+        cdef Py_ssize_t i
+        cdef Py_ssize_t n_done = 0
+        cdef list found = []
+        cdef FileJob* jobs = <FileJob*>malloc(max(1, n) * sizeof(FileJob))
+        if jobs == NULL:
+            raise MemoryError("no memory for a list of files")
+        try:
+            for i in range(n):
+                jobs[i].path = PyBytes_AsString(paths[i])
+                jobs[i].size = sizes[i]
+                if jobs[i].size < 0 or jobs[i].size > BLOCK:
+                    raise ValueError(f"file {i} has {jobs[i].size} bytes, which do not fit into a block")
+            self.lines.n_rows = 0
+            with nogil:
+                while n_done < n:
+                    self.lines.file = first_file + n_done
+                    jobs[n_done].status = self.scan_whole(&jobs[n_done])
+                    if jobs[n_done].status != 0:
+                        break
+                    n_done += 1
+            if n_done < n:
+                check(jobs[n_done].status, paths[n_done])
+            for i in range(n_done):
+                found.append(
+                    (jobs[i].n_rows, jobs[i].mtime_ns, jobs[i].fingerprint, jobs[i].line_start, jobs[i].has_text != 0)
+                )
+            return self.take_rows(), found
+        finally:
+            free(jobs)
+
     def fingerprint(self, int fd, int64_t size):
         """Return a number that stands for the first `size` bytes of a file; None where it has fewer.
 
@@ -242,12 +365,12 @@ cdef class LineScanner:
         return result if status == 0 else None
 
 
-cdef object check(int64_t status):
-    """Raise what a negative status stands for."""
+cdef object check(int64_t status, object path=None):
+    """Raise what a negative status stands for, of the file at a path."""
     if status == -ENOMEM:
         raise MemoryError("no memory for the places of lines")
     if status < 0:
-        raise OSError(-status, os.strerror(-status))
+        raise OSError(-status, os.strerror(-status), *([] if path is None else [os.fsdecode(path)]))
 
 
 def kernels():

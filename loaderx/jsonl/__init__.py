@@ -2,5 +2,6 @@
 
 from loaderx.jsonl.build import build_index
 from loaderx.jsonl.index import Index
+from loaderx.jsonl.update import update_index
 
-__all__ = ["Index", "build_index"]
+__all__ = ["Index", "build_index", "update_index"]

@@ -14,7 +14,7 @@ from loaderx.jsonl.install import building, check_replaceable, install
 from loaderx.jsonl.layout import DEFAULT_PATTERN, FACTS, NAMES, FileFacts, Place, find_place, names_from_bytes
 from loaderx.jsonl.scan import Todo, find_lines
 from loaderx.jsonl.walk import Found, find_files
-from loaderx.jsonl.writing import IndexWriter
+from loaderx.jsonl.writing import IndexWriter, add_lines
 from loaderx.store.options import check_flag, check_threads
 from loaderx.store.progress import Progress, reporting
 
@@ -84,22 +84,17 @@ def build_index(
     check_replaceable(place.folder)
     _check_of_these(place.folder, found)
     todos = [Todo(i, os.path.join(place.base, file.name), 0, file.size) for i, file in enumerate(found)]
-    facts: list[FileFacts] = []
+    facts: dict[int, FileFacts] = {}
     with (
         reporting(progress, sum(file.size for file in found)) as report,
         os_errors_named(place),
         building(place.folder) as partial,
     ):
         with IndexWriter(partial) as writer:
-            for lines in find_lines(todos, n_threads):
-                writer.add(lines.rows)
-                if lines.facts is not None:
-                    sample = None if lines.facts.unfinished_sample is None else writer.count - 1
-                    facts.append(lines.facts._replace(unfinished_sample=sample))
-                report(lines.n_bytes)
+            add_lines(writer, find_lines(todos, n_threads), facts, {}, report)
             writer.finish(None if place.single else pattern, [file.name for file in found], facts)
         install(partial, place.folder)
-    return Index.open(base_path, index_folder=index_folder, allow_outside=allow_outside)
+    return Index(place, allow_outside)  # what was indexed just now need not be looked at again
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Literal
 
 from loaderx._core.lines import LineScanner
 from loaderx._core.maps import OpenFile
@@ -12,8 +11,8 @@ from loaderx.jsonl.layout import FileFacts
 from loaderx.jsonl.scan import changed
 
 
-def compare(path: str, facts: FileFacts) -> Literal["same", "grown"]:
-    """Compare a file with what it was when it was indexed.
+def look_at(path: str, facts: FileFacts) -> os.stat_result:
+    """Return what the system says of a file that still begins with what was indexed.
 
     The same size and time of change are trusted. Otherwise the fingerprint of what was indexed decides, which looks
     at the file's first and last bytes and at 62 places in between.
@@ -32,7 +31,7 @@ def compare(path: str, facts: FileFacts) -> Literal["same", "grown"]:
     if not stat.S_ISREG(now.st_mode):
         raise changed(path, "it is not a regular file any more")
     if now.st_size == facts.size and now.st_mtime_ns == facts.mtime_ns:
-        return "same"
+        return now
     if now.st_size < facts.size:
         raise changed(path, f"it has {now.st_size} bytes, and had {facts.size} when it was indexed")
     file = OpenFile(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -44,4 +43,4 @@ def compare(path: str, facts: FileFacts) -> Literal["same", "grown"]:
         file.close()
     if fingerprint is None or f"{fingerprint:016x}" != facts.fingerprint:
         raise changed(path, "it has other bytes than when it was indexed")
-    return "same" if now.st_size == facts.size else "grown"
+    return now

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import NotAnIndexError, StaleIndexError, StaleIndexWarning
-from loaderx.jsonl.fingerprint import compare
+from loaderx.jsonl.fingerprint import look_at
 from loaderx.jsonl.inside import Fence
 from loaderx.jsonl.install import mend_alone
 from loaderx.jsonl.layout import (
@@ -26,6 +26,7 @@ from loaderx.jsonl.layout import (
     names_from_bytes,
 )
 from loaderx.jsonl.scan import changed
+from loaderx.store.options import check_flag
 
 # An index may be replaced between the opening of two of its files; then all are opened again.
 _ATTEMPTS = 100
@@ -62,30 +63,19 @@ class Index:
     Pickles by its path, and is opened where it is unpickled. Nothing of it changes: any number of threads may use it.
     """
 
-    def __init__(
-        self,
-        place: Place,
-        names: list[str],
-        locations: npt.NDArray[np.uint64],
-        facts: IndexFacts | None,
-        *,
-        allow_outside: bool,
-        check: bool,
-    ) -> None:
+    def __init__(self, place: Place, allow_outside: bool) -> None:
+        if not place.folder.is_dir() and not mend_alone(place.folder):
+            raise _not_an_index(place, "there is no such folder")
         self._place = place
-        self._options = {"allow_outside": allow_outside, "check": check}
-        self.names = names
-        self.locations = locations
-        self.facts = facts
+        self._options = {"allow_outside": allow_outside, "check": True}
+        self.names, self.locations, self.facts = _read(place)
         fence = Fence(place.base, allow_outside)
-        self.paths = [fence.resolve(name) for name in names]
+        self.paths = [fence.resolve(name) for name in self.names]
         self.grown: list[str] = []
         self.unfinished: list[str] = []
-        if facts is not None:
-            held = list(zip(self.paths, facts.files, strict=True))
+        if self.facts is not None:
+            held = zip(self.paths, self.facts.files, strict=True)
             self.unfinished = [path for path, file in held if file.unfinished_sample is not None]
-            if check:
-                self.grown = [path for path, file in held if compare(path, file) == "grown"]
 
     @classmethod
     def open(
@@ -132,13 +122,11 @@ class Index:
         Takes the same time for any number of samples, and some microseconds for each file. An index without
         ``index.json``, which another program wrote, tells nothing about changed files.
         """
-        place = find_place(base_path, index_folder)
-        if not place.folder.is_dir() and not mend_alone(place.folder):
-            raise _not_an_index(place, "there is no such folder")
-        names, locations, facts = _read(place)
-        index = cls(place, names, locations, facts, allow_outside=allow_outside, check=check)
-        if index.grown:
-            index._judge_grown()
+        index = cls(find_place(base_path, index_folder), check_flag("allow_outside", allow_outside))
+        if check_flag("check", check):
+            index._check_files()
+        else:
+            index._options["check"] = False
         return index
 
     @property
@@ -161,7 +149,13 @@ class Index:
         base = self.base if self._place.single is None else self.base / self._place.single
         return _reopen, (base, self.folder, self._options)
 
-    def _judge_grown(self) -> None:
+    def _check_files(self) -> None:
+        if self.facts is None:
+            return
+        held = zip(self.paths, self.facts.files, strict=True)
+        self.grown = [path for path, file in held if look_at(path, file).st_size > file.size]
+        if not self.grown:
+            return
         for path in self.grown:
             if path in self.unfinished:
                 raise StaleIndexError(
@@ -175,7 +169,7 @@ class Index:
             f"{self.grown[0]}{more}: grown since indexed; the samples are those of then. Index what was added by "
             "update_index, or python -m loaderx index --update",
             StaleIndexWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

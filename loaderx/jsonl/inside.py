@@ -25,22 +25,34 @@ class Fence:
         self._open = allow_outside
         self._inside: dict[str, bool] = {}
 
-    def resolve(self, name: str) -> str:
+    def resolve(self, name: str, is_link: bool | None = None) -> str:
         """Give the absolute path of a listed name.
+
+        Parameters
+        ----------
+        name : str
+            Relative to the base; with "/" between the names.
+        is_link : bool, optional
+            Whether it is a symbolic link, where that is known.
 
         Raises
         ------
         OptionError
             It lies outside the base, by its name or through a symbolic link.
         """
-        path = os.path.join(self._base, name)
+        # "/" is the only separator there is: os.path would be asked five times for each of many files.
+        path = name if name.startswith("/") else f"{self._base.rstrip('/')}/{name}"
         if self._open:
             return path
-        folder, last = os.path.split(path)
-        if folder not in self._inside:
-            self._inside[folder] = self._holds(os.path.realpath(folder))
-        inside = self._inside[folder] and last not in ("", ".", "..") and not os.path.isabs(name)
-        if inside and os.path.islink(path):
+        folder, _, last = name.rpartition("/")
+        inside = self._inside.get(folder)
+        if inside is None:
+            inside = not name.startswith("/") and self._holds(
+                os.path.realpath(os.path.join(self._base, folder))
+            )
+            self._inside[folder] = inside
+        inside = inside and last not in ("", ".", "..")
+        if inside and (os.path.islink(path) if is_link is None else is_link):
             inside = self._holds(os.path.realpath(path))
         if not inside:
             raise OptionError(

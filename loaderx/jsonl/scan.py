@@ -7,19 +7,25 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from loaderx._core.lines import LineScanner
+from loaderx._core.lines import BLOCK_BYTES, LineScanner
 from loaderx._core.maps import OpenFile
 from loaderx.errors import StaleIndexError
-from loaderx.jsonl.layout import FileFacts
+from loaderx.jsonl.layout import ROW_BYTES, FileFacts
 
 #: What a thread scans at once. A short line makes a row of twelve times its bytes, so this bounds the memory too.
 PIECE_BYTES = 2 << 20
 
+#: Small files are given to a thread by so many at most, and no more bytes than a piece.
+GROUP_FILES = 256
+
 _MEANWHILE = "it was changed while it was indexed"
 
 _ROW = struct.Struct("<3Q")
+
+_Work = TypeVar("_Work")
+_Done = TypeVar("_Done")
 
 
 class Todo(NamedTuple):
@@ -82,16 +88,41 @@ def find_lines(todos: Sequence[Todo], threads: int) -> Iterator[Lines]:
     """
     scanners: deque[LineScanner] = deque()
 
-    def scan(piece: _Piece) -> _Result:
+    def scan(work: _Piece | _Group) -> _Result | list[Lines]:
         scanner = scanners.pop() if scanners else LineScanner()
         try:
-            return piece.scan(scanner)
+            return work.scan(scanner)
         finally:
             scanners.append(scanner)
 
     line = _Carry()
     for result in _in_order(scan, _cut(todos), threads):
-        yield line.join(result)
+        if isinstance(result, list):
+            yield from result
+        else:
+            yield line.join(result)
+
+
+class _Group(NamedTuple):
+    """Whole small files, one after another."""
+
+    todos: list[Todo]
+
+    def scan(self, scanner: LineScanner) -> list[Lines]:
+        todos = self.todos
+        rows, found = scanner.scan_files(
+            [os.fsencode(todo.path) for todo in todos], [todo.size for todo in todos], todos[0].number
+        )
+        if len(found) < len(todos):
+            raise changed(todos[len(found)].path, _MEANWHILE)
+        result = []
+        begin = 0
+        for todo, (n_rows, mtime_ns, fingerprint, line_start, has_text) in zip(todos, found, strict=True):
+            facts = FileFacts(todo.size, mtime_ns, f"{fingerprint:016x}", line_start, 0 if has_text else None)
+            end = n_rows * ROW_BYTES
+            result.append(Lines(todo.number, rows[begin:end], todo.size, facts))
+            begin = end
+        return result
 
 
 class _Piece(NamedTuple):
@@ -167,32 +198,54 @@ class _Carry:
         return Lines(todo.number, b"".join(rows), piece.n_bytes, facts)
 
 
-def _cut(todos: Sequence[Todo]) -> Iterator[_Piece]:
+def _cut(todos: Sequence[Todo]) -> Iterator[_Piece | _Group]:
+    """Yield the work for the threads: pieces of large files, and small files together."""
+    group: list[Todo] = []
+    group_bytes = 0
     for todo in todos:
-        file = OpenFile(todo.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        before = os.fstat(file.fileno())
-        offset = todo.start
-        while True:
-            n_bytes = min(todo.size - offset, PIECE_BYTES)
-            is_last = offset + n_bytes == todo.size
-            yield _Piece(todo, file, before, offset, n_bytes, is_last)
-            offset += n_bytes
-            if is_last:
-                break
+        is_small = todo.start == 0 and todo.size <= min(BLOCK_BYTES, PIECE_BYTES)
+        if group and not (
+            is_small
+            and len(group) < GROUP_FILES
+            and group_bytes + todo.size <= PIECE_BYTES
+            and todo.number == group[-1].number + 1
+        ):
+            yield _Group(group)
+            group, group_bytes = [], 0
+        if is_small:
+            group.append(todo)
+            group_bytes += todo.size
+        else:
+            yield from _cut_file(todo)
+    if group:
+        yield _Group(group)
 
 
-def _in_order(call: Callable[[_Piece], _Result], pieces: Iterator[_Piece], threads: int) -> Iterator[_Result]:
-    """Yield what `call` gives for each piece, in their order, with a bounded number of them under way."""
+def _cut_file(todo: Todo) -> Iterator[_Piece]:
+    file = OpenFile(todo.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    before = os.fstat(file.fileno())
+    offset = todo.start
+    while True:
+        n_bytes = min(todo.size - offset, PIECE_BYTES)
+        is_last = offset + n_bytes == todo.size
+        yield _Piece(todo, file, before, offset, n_bytes, is_last)
+        offset += n_bytes
+        if is_last:
+            return
+
+
+def _in_order(call: Callable[[_Work], _Done], works: Iterator[_Work], threads: int) -> Iterator[_Done]:
+    """Yield what `call` gives for each work, in their order, with a bounded number of them under way."""
     if threads == 1:
-        yield from map(call, pieces)
+        yield from map(call, works)
         return
     from concurrent.futures import Future, ThreadPoolExecutor
 
     with ThreadPoolExecutor(threads, "loaderx-index") as pool:
-        running: deque[Future[_Result]] = deque()
+        running: deque[Future[_Done]] = deque()
         try:
-            for piece in pieces:
-                running.append(pool.submit(call, piece))
+            for work in works:
+                running.append(pool.submit(call, work))
                 if len(running) > 2 * threads:
                     yield running.popleft().result()
             while running:

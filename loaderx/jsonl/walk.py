@@ -51,20 +51,19 @@ def find_files(place: Place, pattern: str, *, allow_outside: bool = False) -> li
     """
     fence = Fence(place.base, allow_outside)
     if place.single is not None:
-        return [_found(fence, place.single)]
+        path = fence.resolve(place.single)
+        return [_found(place.single, path, os.stat(path))]
     walk = _Walk(place, _parse_pattern(pattern), fence)
     return list(walk.files(os.fspath(place.base)))
 
 
-def _found(fence: Fence, name: str) -> Found:
+def _found(name: str, path: str, info: os.stat_result) -> Found:
     if "\n" in name or "\r" in name:
         raise OptionError(
             f"{name!r} has a line break in its name, and an index lists its files a line each: rename it",
             option="base_path",
             value=name,
         )
-    path = fence.resolve(name)
-    info = os.stat(path)
     if not stat.S_ISREG(info.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", path)
     return Found(name, info.st_size)
@@ -87,7 +86,7 @@ def _translate(part: str) -> str:
 
 
 class _Walk:
-    """A walk through folders: which parts of the pattern the next name may fit is its state."""
+    """A walk through folders: in each it knows which parts of the pattern a name there may fit."""
 
     def __init__(self, place: Place, parts: list[re.Pattern[str] | None], fence: Fence) -> None:
         self._index = os.fspath(place.folder)
@@ -97,48 +96,52 @@ class _Walk:
     def files(self, base: str) -> Iterator[Found]:
         """Yield what fits below a folder."""
         # No recursion: folders may lie deeper in one another than calls may.
-        levels = [_Level(base, "", frozenset([0]), iter(_ordered(base)))]
+        levels = [_Level(base, "", self._reached({0}), iter(_ordered(base)))]
         while levels:
             level = levels[-1]
             entry = next(level.entries, None)
             if entry is None:
                 levels.pop()
                 continue
-            name = level.prefix + entry.name
             if entry.path == self._index:
                 continue
             if _is_folder(entry):
-                inner = self._enter(entry.name, level.state)
-                if inner and not _is_loop(entry, levels):
-                    self._fence.resolve(name)
-                    levels.append(_Level(entry.path, name + "/", inner, iter(_ordered(entry.path))))
-            elif self._fits(entry.name, level.state):
-                yield _found(self._fence, name)
+                reached = self._within(entry.name, level.reached)
+                if reached and not _is_loop(entry, levels):
+                    name = level.prefix + entry.name
+                    self._fence.resolve(name, entry.is_symlink())
+                    levels.append(_Level(entry.path, name + "/", reached, iter(_ordered(entry.path))))
+            elif self._fits(entry.name, level.reached):
+                name = level.prefix + entry.name
+                path = self._fence.resolve(name, entry.is_symlink())
+                yield _found(name, path, entry.stat())
 
-    def _reached(self, state: frozenset[int]) -> Iterator[int]:
-        """Yield the parts that a name may fit: any folders may be none."""
+    def _reached(self, state: set[int]) -> frozenset[int]:
+        """Give the parts that a name may fit, of those at which it may begin: any folders may be none."""
+        reached = set()
         for at in state:
             while at < len(self._parts):
-                yield at
+                reached.add(at)
                 if self._parts[at] is not None:
                     break
                 at += 1
+        return frozenset(reached)
 
-    def _enter(self, name: str, state: frozenset[int]) -> frozenset[int]:
-        """Give the state within a folder; none where nothing can fit there."""
+    def _within(self, name: str, reached: frozenset[int]) -> frozenset[int]:
+        """Give the parts that names within a folder may fit; none where nothing can."""
         inner = set()
-        for at in self._reached(state):
+        for at in reached:
             part = self._parts[at]
             if part is None:
                 inner |= set() if name.startswith(".") else {at}
-            elif part.match(name) and at + 1 < len(self._parts):
+            elif part.match(name):
                 inner.add(at + 1)
-        return frozenset(inner)
+        return self._reached(inner)
 
-    def _fits(self, name: str, state: frozenset[int]) -> bool:
+    def _fits(self, name: str, reached: frozenset[int]) -> bool:
         last = len(self._parts) - 1
         part = self._parts[last]
-        if last not in self._reached(state):
+        if last not in reached:
             return False
         return not name.startswith(".") if part is None else part.match(name) is not None
 
@@ -148,7 +151,7 @@ class _Level(NamedTuple):
 
     path: str
     prefix: str
-    state: frozenset[int]
+    reached: frozenset[int]
     entries: Iterator[os.DirEntry[str]]
 
 

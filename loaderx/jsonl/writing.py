@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -19,6 +19,7 @@ from loaderx.jsonl.layout import (
     PartFacts,
     names_to_bytes,
 )
+from loaderx.jsonl.scan import Lines
 from loaderx.store import files
 
 # Rows are written when there are so many bytes of them.
@@ -68,7 +69,7 @@ class IndexWriter:
         self._flush()
         files.write_at(self._file.fileno(), row, sample * ROW_BYTES)
 
-    def finish(self, pattern: str | None, names: Sequence[str], facts: Sequence[FileFacts]) -> None:
+    def finish(self, pattern: str | None, names: Sequence[str], facts: Mapping[int, FileFacts]) -> None:
         """Write the rest, ``index.json`` last."""
         self._flush()
         text = names_to_bytes(names)
@@ -78,7 +79,7 @@ class IndexWriter:
             pattern,
             PartFacts(len(text), f"{hash64(text):016x}"),
             PartFacts(self._written, hash_file(self._file.fileno())),
-            tuple(facts),
+            tuple(facts[number] for number in range(len(names))),
         )
         _write(self._folder / FACTS, index.to_json())
 
@@ -88,6 +89,50 @@ class IndexWriter:
             files.write_at(self._file.fileno(), rows, self._written)
             self._written += self._waiting_bytes
             self._waiting, self._waiting_bytes = [], 0
+
+
+def add_lines(
+    writer: IndexWriter,
+    found: Iterator[Lines],
+    facts: dict[int, FileFacts],
+    unfinished: Mapping[int, int],
+    report: Callable[[int], None],
+) -> set[int]:
+    """Write the lines that were found in files, and note what the files are.
+
+    Parameters
+    ----------
+    writer : IndexWriter
+    found : iterator of Lines
+    facts : dict of int to FileFacts
+        Gets what each file is, by its number.
+    unfinished : mapping of int to int
+        The samples that files began with which are indexed on from a line without an end: the first line that is found
+        is that sample.
+    report : callable
+        Is told the bytes that were scanned.
+
+    Returns
+    -------
+    set of int
+        The files that have given any line.
+    """
+    begun: dict[int, int] = {}  # a resumed file's sample that its last row so far is
+    for lines in found:
+        rows = memoryview(lines.rows)
+        number = lines.number
+        if rows and number in unfinished and number not in begun:
+            writer.patch(unfinished[number], rows[:ROW_BYTES])
+            begun[number] = unfinished[number]
+            rows = rows[ROW_BYTES:]
+        if rows:
+            writer.add(rows)
+            begun[number] = writer.count - 1
+        if lines.facts is not None:
+            last = None if lines.facts.unfinished_sample is None else begun[number]
+            facts[number] = lines.facts._replace(unfinished_sample=last)
+        report(lines.n_bytes)
+    return set(begun)
 
 
 def hash_file(descriptor: int) -> str:
