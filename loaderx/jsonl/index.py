@@ -169,7 +169,7 @@ class Index:
             f"{self.grown[0]}{more}: grown since indexed; the samples are those of then. Index what was added by "
             "update_index, or python -m loaderx index --update",
             StaleIndexWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
 
 

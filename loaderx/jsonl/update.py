@@ -112,7 +112,7 @@ def update_index(
 
 
 def _copy_rows(index: Index, writer: IndexWriter) -> None:
-    rows = memoryview(index.locations).cast("B") if len(index) else b""
+    rows = index.locations.data.cast("B") if len(index) else b""
     step = _COPIED_ROWS * ROW_BYTES
     for at in range(0, len(rows), step):
         writer.add(rows[at : at + step])

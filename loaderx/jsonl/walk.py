@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from loaderx.errors import OptionError
 from loaderx.jsonl.inside import Fence
-from loaderx.jsonl.layout import Place
+from loaderx.jsonl.layout import LOCATIONS, NAMES, Place
 from loaderx.store.natural import name_key
 
 _ANY_FOLDERS = "**"
@@ -47,13 +47,13 @@ def find_files(place: Place, pattern: str, *, allow_outside: bool = False) -> li
 
     Notes
     -----
-    Symbolic links are followed; one to a folder that it lies in itself is not.
+    Symbolic links are followed; one to a folder that it lies in itself is not. Folders of indices are left out.
     """
     fence = Fence(place.base, allow_outside)
     if place.single is not None:
         path = fence.resolve(place.single)
         return [_found(place.single, path, os.stat(path))]
-    walk = _Walk(place, _parse_pattern(pattern), fence)
+    walk = _Walk(_parse_pattern(pattern), fence)
     return list(walk.files(os.fspath(place.base)))
 
 
@@ -88,8 +88,7 @@ def _translate(part: str) -> str:
 class _Walk:
     """A walk through folders: in each it knows which parts of the pattern a name there may fit."""
 
-    def __init__(self, place: Place, parts: list[re.Pattern[str] | None], fence: Fence) -> None:
-        self._index = os.fspath(place.folder)
+    def __init__(self, parts: list[re.Pattern[str] | None], fence: Fence) -> None:
         self._parts = parts
         self._fence = fence
 
@@ -102,8 +101,6 @@ class _Walk:
             entry = next(level.entries, None)
             if entry is None:
                 levels.pop()
-                continue
-            if entry.path == self._index:
                 continue
             if _is_folder(entry):
                 reached = self._within(entry.name, level.reached)
@@ -157,7 +154,9 @@ class _Level(NamedTuple):
 
 def _ordered(folder: str) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        return sorted(entries, key=lambda entry: (name_key(entry.name), entry.name))
+        ordered = sorted(entries, key=lambda entry: (name_key(entry.name), entry.name))
+    # An index is not text to be indexed, whatever the pattern.
+    return [] if {NAMES, LOCATIONS} <= {entry.name for entry in ordered} else ordered
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -15,6 +15,7 @@ from loaderx import errors
 from loaderx._core.checksum import hash64
 from loaderx.jsonl import Index, build_index, scan
 from tests.jsonl.oracle import rows_of
+from tests.jsonl.samples import samples_of, write
 
 TEXTS = [
     b'{"a": 1}\n{"b": 2}\n',
@@ -25,22 +26,6 @@ TEXTS = [
     b"   ",
     b'  {"indented": 1}\n{"no end": 1}',
 ]
-
-
-def write(base: Path, texts: dict[str, bytes] | list[bytes]) -> Path:
-    """Write text files below a folder, by their names or as 0.jsonl, 1.jsonl, ..."""
-    if isinstance(texts, list):
-        texts = {f"{i}.jsonl": text for i, text in enumerate(texts)}
-    for name, text in texts.items():
-        (base / name).parent.mkdir(parents=True, exist_ok=True)
-        (base / name).write_bytes(text)
-    return base
-
-
-def samples_of(index: Index) -> list[bytes]:
-    """Read every sample of an index, slowly."""
-    texts = [Path(path).read_bytes() for path in index.paths]
-    return [texts[file][at : at + size] for file, at, size in index.locations.tolist()]
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
