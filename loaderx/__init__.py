@@ -26,6 +26,7 @@ from loaderx.errors import (
     CorruptRecordError,
     DestinationError,
     DictionaryError,
+    DocumentError,
     FormatVersionError,
     LoaderError,
     LoaderxError,
@@ -41,6 +42,7 @@ from loaderx.errors import (
     StoreLockedError,
     StoreMemoryError,
     StoreWarning,
+    TokenizeError,
     ZrecordError,
 )
 from loaderx.store.buffers import trim_pool
@@ -61,6 +63,7 @@ __all__ = [
     "Dataset",
     "DestinationError",
     "DictionaryError",
+    "DocumentError",
     "FormatVersionError",
     "LoaderError",
     "LoaderxError",
@@ -78,6 +81,7 @@ __all__ = [
     "StoreLockedError",
     "StoreMemoryError",
     "StoreWarning",
+    "TokenizeError",
     "Zrecord",
     "ZrecordError",
     "__version__",

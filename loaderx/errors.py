@@ -20,6 +20,8 @@
     ├── OptionError (ValueError)                            an argument outside its range
     ├── StateMismatchError (ValueError)                     a saved state of something else
     ├── LoaderError (RuntimeError)                          a loader that cannot make a batch here
+    ├── DocumentError (ValueError)                          a document that cannot be made into tokens
+    ├── TokenizeError (RuntimeError)                        a run of `tokenize` that cannot go on
     └── MissingDependencyError (ImportError)                an optional package that is not installed
 
     StoreWarning (UserWarning)                              what stops nothing and should be known
@@ -38,6 +40,7 @@ __all__ = [
     "CorruptRecordError",
     "DestinationError",
     "DictionaryError",
+    "DocumentError",
     "FormatVersionError",
     "LoaderError",
     "LoaderxError",
@@ -53,6 +56,7 @@ __all__ = [
     "StoreLockedError",
     "StoreMemoryError",
     "StoreWarning",
+    "TokenizeError",
     "ZrecordError",
 ]
 
@@ -357,6 +361,43 @@ class LoaderError(LoaderxError, RuntimeError):
     step: int | None
     worker: int | None
     exit_code: int | None
+
+
+class DocumentError(LoaderxError, ValueError):
+    """A document that cannot be made into tokens: it has no text, or its ids do not fit.
+
+    Attributes
+    ----------
+    document : int
+        Its number in the source, from 0.
+    file : pathlib.Path or None
+        The file it is in, where that is known.
+    line_number : int or None
+        Its line there, from 1.
+    kind : {"empty", "missing", "null", "not_text", "parts", "json", "encode"}
+    problem : str
+        What is wrong with it, without where.
+    """
+
+    attribute_names = ("document", "file", "line_number", "kind", "problem")
+    document: int
+    file: Path | None
+    line_number: int | None
+    kind: str
+    problem: str
+
+
+class TokenizeError(LoaderxError, RuntimeError):
+    """A run of `tokenize` that cannot go on: a worker process died, or what it wrote before is not there any more.
+
+    Attributes
+    ----------
+    path : pathlib.Path or None
+        What it writes.
+    """
+
+    attribute_names = ("path",)
+    path: Path | None
 
 
 class MissingDependencyError(LoaderxError, ImportError):
