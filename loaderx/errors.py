@@ -18,11 +18,15 @@
     │   └── FormatVersionError                   -8         a store of a version this release cannot read
     ├── SchemaError (ValueError)                            schema.json, or an array that does not fit it
     ├── OptionError (ValueError)                            an argument outside its range
+    ├── StaleIndexError                                     text files that are not what was indexed
+    ├── NotAnIndexError (FileNotFoundError)                 no index of text files at this path
     ├── StateMismatchError (ValueError)                     a saved state of something else
     ├── LoaderError (RuntimeError)                          a loader that cannot make a batch here
+    ├── JsonlError (ValueError)                             a line, or another sample of a file, that does not parse
     └── MissingDependencyError (ImportError)                an optional package that is not installed
 
     StoreWarning (UserWarning)                              what stops nothing and should be known
+    StaleIndexWarning (UserWarning)                         text files that have grown since they were indexed
 
 Every exception carries its facts as attributes and says, in one message, what happened, what was got and what was
 expected, where (store, record, byte), and what to do. All of them pickle, attributes included.
@@ -39,14 +43,18 @@ __all__ = [
     "DestinationError",
     "DictionaryError",
     "FormatVersionError",
+    "JsonlError",
     "LoaderError",
     "LoaderxError",
     "MissingDependencyError",
     "NotAStoreError",
+    "NotAnIndexError",
     "OptionError",
     "RecordIndexError",
     "RecordTooLargeError",
     "SchemaError",
+    "StaleIndexError",
+    "StaleIndexWarning",
     "StateMismatchError",
     "StoreFullError",
     "StoreIOError",
@@ -327,6 +335,35 @@ class OptionError(LoaderxError, ValueError):
     value: object
 
 
+class StaleIndexError(LoaderxError):
+    """A text file, or the index of text files, is not what it was when the files were indexed.
+
+    Attributes
+    ----------
+    file : pathlib.Path
+        The file that differs: a text file, or one of the index.
+    reason : str
+        What is wrong with it, without what to do.
+    """
+
+    attribute_names = ("file", "reason")
+    file: Path
+    reason: str
+
+
+class NotAnIndexError(LoaderxError, FileNotFoundError):
+    """There is no index of text files at this path.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The folder the index was expected in.
+    """
+
+    attribute_names = ("path",)
+    path: Path
+
+
 class StateMismatchError(LoaderxError, ValueError):
     """A saved state that does not fit what it was to be loaded into.
 
@@ -359,6 +396,31 @@ class LoaderError(LoaderxError, RuntimeError):
     exit_code: int | None
 
 
+class JsonlError(LoaderxError, ValueError):
+    """A line of a text file, or another sample that is a range of bytes, that does not parse.
+
+    Attributes
+    ----------
+    file : pathlib.Path
+        The file that it is in; of a store of lines the store.
+    line_number : int or None
+        From 1. None: it is in a store of lines, or is no line, or the file could not be read for counting.
+    byte_offset : int or None
+        Where in the file it begins; None in a store of lines.
+    index : int
+        The sample's.
+    excerpt : str
+        What stands where the parser stopped, or at the beginning; what is not printable is escaped.
+    """
+
+    attribute_names = ("file", "line_number", "byte_offset", "index", "excerpt")
+    file: Path
+    line_number: int | None
+    byte_offset: int | None
+    index: int
+    excerpt: str
+
+
 class MissingDependencyError(LoaderxError, ImportError):
     """An optional package that is not installed.
 
@@ -377,6 +439,10 @@ class MissingDependencyError(LoaderxError, ImportError):
 class StoreWarning(UserWarning):
     """Something about a store that its user should know and that stops nothing: records cut off after a power loss, a
     journal set aside, a file system without locks."""
+
+
+class StaleIndexWarning(UserWarning):
+    """Text files have grown since they were indexed: the index is right, and does not have what was added."""
 
 
 _CODE_MESSAGES = {
