@@ -24,6 +24,7 @@
     ├── LoaderError (RuntimeError)                          a loader that cannot make a batch here
     ├── DocumentError (ValueError)                          a document that cannot be made into tokens
     ├── TokenizeError (RuntimeError)                        a run of `tokenize` that cannot go on
+    ├── JsonlError (ValueError)                             a line, or another sample of a file, that does not parse
     └── MissingDependencyError (ImportError)                an optional package that is not installed
 
     StoreWarning (UserWarning)                              what stops nothing and should be known
@@ -45,6 +46,7 @@ __all__ = [
     "DictionaryError",
     "DocumentError",
     "FormatVersionError",
+    "JsonlError",
     "LoaderError",
     "LoaderxError",
     "MissingDependencyError",
@@ -433,6 +435,31 @@ class TokenizeError(LoaderxError, RuntimeError):
 
     attribute_names = ("path",)
     path: Path | None
+
+
+class JsonlError(LoaderxError, ValueError):
+    """A line of a text file, or another sample that is a range of bytes, that does not parse.
+
+    Attributes
+    ----------
+    file : pathlib.Path
+        The file that it is in; of a store of lines the store.
+    line_number : int or None
+        From 1. None: it is in a store of lines, or is no line, or the file could not be read for counting.
+    byte_offset : int or None
+        Where in the file it begins; None in a store of lines.
+    index : int
+        The sample's.
+    excerpt : str
+        What stands where the parser stopped, or at the beginning; what is not printable is escaped.
+    """
+
+    attribute_names = ("file", "line_number", "byte_offset", "index", "excerpt")
+    file: Path
+    line_number: int | None
+    byte_offset: int | None
+    index: int
+    excerpt: str
 
 
 class MissingDependencyError(LoaderxError, ImportError):
