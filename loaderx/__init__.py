@@ -27,6 +27,7 @@ from loaderx.errors import (
     CorruptRecordError,
     DestinationError,
     DictionaryError,
+    DocumentError,
     FormatVersionError,
     LoaderError,
     LoaderxError,
@@ -45,6 +46,7 @@ from loaderx.errors import (
     StoreLockedError,
     StoreMemoryError,
     StoreWarning,
+    TokenizeError,
     ZrecordError,
 )
 from loaderx.store.buffers import trim_pool
@@ -66,6 +68,7 @@ __all__ = [
     "Dataset",
     "DestinationError",
     "DictionaryError",
+    "DocumentError",
     "FormatVersionError",
     "LoaderError",
     "LoaderxError",
@@ -86,6 +89,7 @@ __all__ = [
     "StoreLockedError",
     "StoreMemoryError",
     "StoreWarning",
+    "TokenizeError",
     "Zrecord",
     "ZrecordError",
     "__version__",

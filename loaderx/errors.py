@@ -23,6 +23,9 @@
     ├── NotAnIndexError (FileNotFoundError)                 no index of text files at this path
     ├── StateMismatchError (ValueError)                     a saved state of something else
     ├── LoaderError (RuntimeError)                          a loader that cannot make a batch here
+    ├── DocumentError (ValueError)                          a document that cannot be made into tokens
+    ├── TokenizeError (RuntimeError)                        a run of `tokenize` that cannot go on
+    ├── JsonlError (ValueError)                             a line, or another sample of a file, that does not parse
     └── MissingDependencyError (ImportError)                an optional package that is not installed
 
     StoreWarning (UserWarning)                              what stops nothing and should be known
@@ -43,7 +46,9 @@ __all__ = [
     "CorruptRecordError",
     "DestinationError",
     "DictionaryError",
+    "DocumentError",
     "FormatVersionError",
+    "JsonlError",
     "LoaderError",
     "LoaderxError",
     "MissingDependencyError",
@@ -61,6 +66,7 @@ __all__ = [
     "StoreLockedError",
     "StoreMemoryError",
     "StoreWarning",
+    "TokenizeError",
     "ZrecordError",
 ]
 
@@ -414,6 +420,68 @@ class LoaderError(LoaderxError, RuntimeError):
     step: int | None
     worker: int | None
     exit_code: int | None
+
+
+class DocumentError(LoaderxError, ValueError):
+    """A document that cannot be made into tokens: it has no text, or its ids do not fit.
+
+    Attributes
+    ----------
+    document : int
+        Its number in the source, from 0.
+    file : pathlib.Path or None
+        The file it is in, where that is known.
+    line_number : int or None
+        Its line there, from 1.
+    kind : {"empty", "missing", "null", "not_text", "parts", "json", "encode"}
+    problem : str
+        What is wrong with it, without where.
+    """
+
+    attribute_names = ("document", "file", "line_number", "kind", "problem")
+    document: int
+    file: Path | None
+    line_number: int | None
+    kind: str
+    problem: str
+
+
+class TokenizeError(LoaderxError, RuntimeError):
+    """A run of `tokenize` that cannot go on: a worker process died, or what it wrote before is not there any more.
+
+    Attributes
+    ----------
+    path : pathlib.Path or None
+        What it writes.
+    """
+
+    attribute_names = ("path",)
+    path: Path | None
+
+
+class JsonlError(LoaderxError, ValueError):
+    """A line of a text file, or another sample that is a range of bytes, that does not parse.
+
+    Attributes
+    ----------
+    file : pathlib.Path
+        The file that it is in; of a store of lines the store.
+    line_number : int or None
+        From 1. None: it is in a store of lines, or is no line, or the file could not be read for counting.
+    byte_offset : int or None
+        Where in the file it begins; None in a store of lines.
+    index : int
+        The sample's.
+    excerpt : str
+        What stands where the parser stopped, or at the beginning; what is not printable is escaped.
+    """
+
+    attribute_names = ("file", "line_number", "byte_offset", "index", "excerpt")
+    file: Path
+    line_number: int | None
+    byte_offset: int | None
+    index: int
+    excerpt: str
 
 
 class MissingDependencyError(LoaderxError, ImportError):
