@@ -45,10 +45,12 @@ MODULES: dict[str, tuple[str, ...]] = {
     "facts": ("zstd", "openmp"),
     "checksum": ("openmp",),
     "shuffle": (),
+    "lines": (),
     "batch": ("zstd",),
     "draw": (),
     "gather": ("zstd", "openmp"),
     "survey": ("zstd", "openmp"),
+    "ranges": ("openmp",),
     "compress": ("zstd", "openmp"),
 }
 

@@ -17,12 +17,19 @@
     │   ├── NotAStoreError (FileNotFoundError)   -8         no store at this path
     │   └── FormatVersionError                   -8         a store of a version this release cannot read
     ├── SchemaError (ValueError)                            schema.json, or an array that does not fit it
+    ├── ArchiveError (ValueError)                           a text file that is cut off, damaged or of another kind
     ├── OptionError (ValueError)                            an argument outside its range
+    ├── StaleIndexError                                     text files that are not what was indexed
+    ├── NotAnIndexError (FileNotFoundError)                 no index of text files at this path
     ├── StateMismatchError (ValueError)                     a saved state of something else
     ├── LoaderError (RuntimeError)                          a loader that cannot make a batch here
+    ├── DocumentError (ValueError)                          a document that cannot be made into tokens
+    ├── TokenizeError (RuntimeError)                        a run of `tokenize` that cannot go on
+    ├── JsonlError (ValueError)                             a line, or another sample of a file, that does not parse
     └── MissingDependencyError (ImportError)                an optional package that is not installed
 
     StoreWarning (UserWarning)                              what stops nothing and should be known
+    StaleIndexWarning (UserWarning)                         text files that have grown since they were indexed
 
 Every exception carries its facts as attributes and says, in one message, what happened, what was got and what was
 expected, where (store, record, byte), and what to do. All of them pickle, attributes included.
@@ -34,25 +41,32 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 __all__ = [
+    "ArchiveError",
     "ClosedError",
     "CorruptRecordError",
     "DestinationError",
     "DictionaryError",
+    "DocumentError",
     "FormatVersionError",
+    "JsonlError",
     "LoaderError",
     "LoaderxError",
     "MissingDependencyError",
     "NotAStoreError",
+    "NotAnIndexError",
     "OptionError",
     "RecordIndexError",
     "RecordTooLargeError",
     "SchemaError",
+    "StaleIndexError",
+    "StaleIndexWarning",
     "StateMismatchError",
     "StoreFullError",
     "StoreIOError",
     "StoreLockedError",
     "StoreMemoryError",
     "StoreWarning",
+    "TokenizeError",
     "ZrecordError",
 ]
 
@@ -299,7 +313,7 @@ class FormatVersionError(ZrecordError):
 
 
 class SchemaError(LoaderxError, ValueError):
-    """`schema.json` is missing, wrong, or does not fit the array or the records.
+    """`schema.json` (of a store of lines `lines.json`) is missing, wrong, or does not fit the array or the records.
 
     Attributes
     ----------
@@ -309,6 +323,26 @@ class SchemaError(LoaderxError, ValueError):
 
     attribute_names = ("path",)
     path: Path | None
+
+
+class ArchiveError(LoaderxError, ValueError):
+    """A text file that was to become lines and is cut off, damaged, or of a kind that is not read.
+
+    Attributes
+    ----------
+    file : pathlib.Path
+    problem : {"cut off", "damaged", "of another kind"}
+    whole_bytes : int
+        Bytes of its text, from the beginning, that are right.
+    whole_lines : int or None
+        Lines that are whole within them, blank ones not counted; None where nobody counted.
+    """
+
+    attribute_names = ("file", "problem", "whole_bytes", "whole_lines")
+    file: Path
+    problem: str
+    whole_bytes: int
+    whole_lines: int | None
 
 
 class OptionError(LoaderxError, ValueError):
@@ -325,6 +359,35 @@ class OptionError(LoaderxError, ValueError):
     attribute_names = ("option", "value")
     option: str
     value: object
+
+
+class StaleIndexError(LoaderxError):
+    """A text file, or the index of text files, is not what it was when the files were indexed.
+
+    Attributes
+    ----------
+    file : pathlib.Path
+        The file that differs: a text file, or one of the index.
+    reason : str
+        What is wrong with it, without what to do.
+    """
+
+    attribute_names = ("file", "reason")
+    file: Path
+    reason: str
+
+
+class NotAnIndexError(LoaderxError, FileNotFoundError):
+    """There is no index of text files at this path.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The folder the index was expected in.
+    """
+
+    attribute_names = ("path",)
+    path: Path
 
 
 class StateMismatchError(LoaderxError, ValueError):
@@ -359,6 +422,68 @@ class LoaderError(LoaderxError, RuntimeError):
     exit_code: int | None
 
 
+class DocumentError(LoaderxError, ValueError):
+    """A document that cannot be made into tokens: it has no text, or its ids do not fit.
+
+    Attributes
+    ----------
+    document : int
+        Its number in the source, from 0.
+    file : pathlib.Path or None
+        The file it is in, where that is known.
+    line_number : int or None
+        Its line there, from 1.
+    kind : {"empty", "missing", "null", "not_text", "parts", "json", "encode"}
+    problem : str
+        What is wrong with it, without where.
+    """
+
+    attribute_names = ("document", "file", "line_number", "kind", "problem")
+    document: int
+    file: Path | None
+    line_number: int | None
+    kind: str
+    problem: str
+
+
+class TokenizeError(LoaderxError, RuntimeError):
+    """A run of `tokenize` that cannot go on: a worker process died, or what it wrote before is not there any more.
+
+    Attributes
+    ----------
+    path : pathlib.Path or None
+        What it writes.
+    """
+
+    attribute_names = ("path",)
+    path: Path | None
+
+
+class JsonlError(LoaderxError, ValueError):
+    """A line of a text file, or another sample that is a range of bytes, that does not parse.
+
+    Attributes
+    ----------
+    file : pathlib.Path
+        The file that it is in; of a store of lines the store.
+    line_number : int or None
+        From 1. None: it is in a store of lines, or is no line, or the file could not be read for counting.
+    byte_offset : int or None
+        Where in the file it begins; None in a store of lines.
+    index : int
+        The sample's.
+    excerpt : str
+        What stands where the parser stopped, or at the beginning; what is not printable is escaped.
+    """
+
+    attribute_names = ("file", "line_number", "byte_offset", "index", "excerpt")
+    file: Path
+    line_number: int | None
+    byte_offset: int | None
+    index: int
+    excerpt: str
+
+
 class MissingDependencyError(LoaderxError, ImportError):
     """An optional package that is not installed.
 
@@ -377,6 +502,10 @@ class MissingDependencyError(LoaderxError, ImportError):
 class StoreWarning(UserWarning):
     """Something about a store that its user should know and that stops nothing: records cut off after a power loss, a
     journal set aside, a file system without locks."""
+
+
+class StaleIndexWarning(UserWarning):
+    """Text files have grown since they were indexed: the index is right, and does not have what was added."""
 
 
 _CODE_MESSAGES = {

@@ -17,7 +17,7 @@ from loaderx._core.maps import OpenFile
 from loaderx.errors import LoaderxError, NotAStoreError, ZrecordError
 from loaderx.store import files
 from loaderx.store.create import foreign_files, make_directories, make_empty, remove_directories
-from loaderx.store.format import META, SCHEMA, is_store_file
+from loaderx.store.format import KINDS, META, is_store_file
 from loaderx.store.locks import hold_for_writing
 from loaderx.store.session import is_writer_here
 
@@ -67,7 +67,7 @@ class Staging:
         self._inside = (
             target.is_dir() and not self._replace and (os.path.ismount(target) or bool(os.listdir(target)))
         )
-        self.path = _partial_path(target if self._inside else target.parent, target.name)
+        self.path = partial_path(target if self._inside else target.parent, target.name)
         self._lock: OpenFile | None = None
         self._made: list[Path] = []
         self._process = os.getpid()
@@ -79,8 +79,8 @@ class Staging:
             with files.errors_named(self._target, "create it"):
                 self._made = make_directories(self.path.parent)
                 sweep(self.path.parent, self._target.name)
-                while (lock := _make_partial(self.path)) is None:
-                    self.path = _partial_path(self.path.parent, self._target.name)
+                while (lock := make_partial(self.path)) is None:
+                    self.path = partial_path(self.path.parent, self._target.name)
                 self._lock = lock
                 files.sync_directory(self.path.parent)  # what is to be swept has to be found
                 make_empty(self.path)
@@ -114,7 +114,7 @@ class Staging:
         """
         target = self._target
         with files.errors_named(target, "put the finished store there"):
-            _sync_all(self.path)
+            sync_all(self.path)
             if self._replace:
                 self._install_over_store()
             elif self._inside:
@@ -132,16 +132,16 @@ class Staging:
             error.store = self._named
 
     def _install_into_directory(self) -> None:
-        # The schema last: until it is there, nobody takes the directory for a dataset.
-        names = sorted(os.listdir(self.path), key=lambda name: (name == SCHEMA, name == META, name))
+        # What says what the records are last: until it is there, nobody takes the directory for a dataset.
+        names = sorted(os.listdir(self.path), key=lambda name: (name in KINDS, name == META, name))
         moved: list[Path] = []
         # What `take_back_moves` needs to know of a builder that died from here on.
         files.write_new(self.path / _MOVES, "\n".join(names).encode())
         files.sync_directory(self.path)
         try:
             for name in names:
-                if name == SCHEMA:
-                    # Everything else has its name on the disk before the schema says that there is a dataset.
+                if name in KINDS:
+                    # Everything else has its name on the disk before this says that there is a dataset.
                     files.sync_directory(self.path)
                     files.sync_directory(self._target)
                 files.rename(self.path / name, self._target / name)
@@ -184,8 +184,8 @@ class Staging:
 def take_back_moves(target: Path) -> None:
     """Remove from a directory the files of a store whose builder died while it moved them there.
 
-    The partial store has a list of them. The schema moves last: as long as it is still there, the directory holds no
-    dataset, and what of the list is there no longer was moved.
+    The partial store has a list of them. What says what the records are moves last: as long as it is still there, the
+    directory holds no dataset, and what of the list is there no longer was moved.
     """
     if not target.is_dir():
         return
@@ -198,7 +198,7 @@ def take_back_moves(target: Path) -> None:
             continue  # its builder lives
         with files.opened(lock):
             left = set(os.listdir(partial))
-            if _MOVES in left and SCHEMA in left:
+            if _MOVES in left and not left.isdisjoint(KINDS):
                 for name in files.read_whole(partial / _MOVES, _MAX_MOVES_BYTES).decode().split("\n"):
                     if is_store_file(name) and name not in left and os.path.lexists(target / name):
                         files.unlink(target / name)
@@ -244,7 +244,8 @@ def _check_target(target: Path, replace: bool) -> None:
         )
 
 
-def _partial_path(folder: Path, name: str) -> Path:
+def partial_path(folder: Path, name: str) -> Path:
+    """Give a new path in a folder at which `name` may be built."""
     return folder / f"{_prefix(name)}{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -253,7 +254,7 @@ def _prefix(name: str) -> str:
     return f".{os.fsdecode(os.fsencode(name)[:150])}.partial-"
 
 
-def _make_partial(path: Path) -> OpenFile | None:
+def make_partial(path: Path) -> OpenFile | None:
     """Make a directory and return its lock; None where a sweeper took it for a dead one's before it was locked."""
     files.make_directory(path)
     with contextlib.suppress(FileNotFoundError):
@@ -265,7 +266,8 @@ def _make_partial(path: Path) -> OpenFile | None:
     return None
 
 
-def _sync_all(folder: Path) -> None:
+def sync_all(folder: Path) -> None:
+    """Have a directory's files, and their names, reach the disk."""
     for name in os.listdir(folder):
         with files.opened(files.open_to_read(folder / name)) as descriptor:
             files.sync(descriptor)

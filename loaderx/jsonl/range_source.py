@@ -1,0 +1,245 @@
+"""Samples that are byte ranges of files, as an index lists them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, SupportsIndex
+
+import numpy as np
+
+from loaderx._core.maps import FileMap
+from loaderx._core.ranges import Ranges
+from loaderx._core.threads import available_cpus
+from loaderx.errors import JsonlError, LoaderxError, RecordIndexError, StaleIndexError, StoreIOError
+from loaderx.jsonl.index import Index
+from loaderx.jsonl.locating import LineNumbers, parse_error
+from loaderx.store.buffers import Indices
+
+LOCATIONS = "sample_locations.bin"
+
+_ROW_BYTES = 24
+_MOST_OPEN = 256
+_MOST_TRIES = 8
+
+
+class RangeSource:
+    """The samples of an index: byte ranges of the files it lists.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        As in `Index.open`, and so are the next two.
+    index_folder : str or os.PathLike or None
+    allow_outside : bool
+    io : {"mmap", "pread"}
+    threads : int
+        The most threads one call uses; 0: every core.
+    trims : bool
+        Whether samples are lines, and given without their ends.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        index_folder: str | os.PathLike[str] | None,
+        allow_outside: bool,
+        io: str,
+        threads: int,
+        trims: bool,
+    ) -> None:
+        self.path = path
+        self._team = threads or available_cpus()
+        self._are_lines = trims
+        mapped = io == "mmap"
+        for _ in range(_MOST_TRIES):
+            index = Index.open(path, index_folder=index_folder, allow_outside=allow_outside)
+            self._table_path = index.folder / LOCATIONS
+            self.length = len(index)
+            try:
+                table = FileMap(self._table_path, max(self.length, 1) * _ROW_BYTES, mapped)
+            except OSError as error:
+                raise refused(path, self._table_path, error) from error
+            if _is_same(index, table):
+                break  # else another index has taken its place meanwhile
+        else:
+            raise stale(self._table_path, "changes all the time")
+        # What opens the files must not keep what reads them, or they would be closed by the garbage collector only.
+        self._files = Files(path, index.paths, mapped)
+        self._ranges = Ranges(
+            table, self.length, len(index.paths), self._files.open, trims, most_open_files()
+        )
+        self.one: Callable[[SupportsIndex], Any] = self._ranges.one
+        self._line_numbers = LineNumbers(self._files.read_at)
+
+    def many(self, indices: Indices) -> list[bytes]:
+        """Return the bytes of samples, in the order asked for."""
+        found = self._ranges.many(indices, self._team)
+        if type(found) is list:
+            return found
+        raise self.error(found)
+
+    def stretch(self, first: int, most: int, most_bytes: int) -> int:
+        """Return the index behind some samples, from `first` on, that are no more and no larger than this, or one."""
+        return self._ranges.stretch(first, most, most_bytes)
+
+    def prefetch(self, indices: Indices) -> None:
+        """Have the system begin to read samples."""
+        fault = self._ranges.prefetch(indices)
+        if fault is not None:
+            raise self.error(fault)
+
+    def close(self) -> None:
+        """Do nothing: the maps go with this object, and with the calls that read through them."""
+
+    def error(self, fault: Any) -> LoaderxError:
+        """Return the exception for a fault of the core's (see `loaderx._core.ranges`)."""
+        what, position, index, file, byte_offset, n_bytes, detail = fault
+        if what == "index":
+            return RecordIndexError(
+                f"{self.path}: index {index} (position {position} of the batch) is out of range: there are "
+                f"{self.length} samples",
+                store=self.path,
+                index=index,
+                position=position,
+                length=self.length,
+            )
+        sample = index % self.length
+        if what == "table":
+            return stale(self._table_path, f"is cut off: sample {sample} has no row in it")
+        if what == "file":
+            return stale(
+                self._table_path,
+                f"says of sample {sample} that it is in file {file}, of {detail} that are listed",
+            )
+        path = Path(self._files.paths[file])
+        if what == "outside":
+            return stale(
+                path,
+                f"has {detail} bytes, and sample {sample} is {n_bytes} bytes from {byte_offset} on: it was cut off or "
+                "replaced",
+            )
+        reason = os.strerror(-detail) if detail else "the system gave no reason"
+        return StoreIOError(
+            f"{path}: sample {sample} (position {position} of the batch, byte {byte_offset}) could not be read: "
+            f"{reason}",
+            store=self.path,
+            path=path,
+            errno=-detail or None,
+        )
+
+    def parse_error(self, index: int, raw: bytes, error: BaseException) -> JsonlError:
+        """Return the exception for a sample that does not parse; for a line, lines are counted."""
+        row = self._ranges.locate(index)
+        if row is None or row[0] >= len(self._files.paths):
+            return parse_error(self.path, None, None, index, raw, error)
+        file, byte_offset, _ = row
+        line_number = None
+        if self._are_lines:
+            # The line itself was read, and what is wrong with it is worth more than where.
+            with contextlib.suppress(OSError, LoaderxError):
+                line_number = self._line_numbers.number_at(file, byte_offset)
+        return parse_error(Path(self._files.paths[file]), line_number, byte_offset, index, raw, error)
+
+
+class _Stamp(NamedTuple):
+    """What a file was when the dataset was opened."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+
+class Files:
+    """The text files of an index, opened by their numbers.
+
+    Parameters
+    ----------
+    store : pathlib.Path
+        Named in errors.
+    paths : list of str
+    mapped : bool
+    """
+
+    def __init__(self, store: Path, paths: list[str], mapped: bool) -> None:
+        self._store = store
+        self.paths = paths
+        self._mapped = mapped
+        # Not what the index says of them: one that another program wrote says nothing.
+        self._stamps = [self._stamp(path) for path in paths]
+
+    def open(self, number: int) -> FileMap:
+        """Open a file, which has to be the one it was when the dataset was opened, or that one and longer.
+
+        Raises
+        ------
+        StaleIndexError, StoreIOError
+        """
+        path, then = self.paths[number], self._stamps[number]
+        now = self._stamp(path)
+        if (now.device, now.inode) != (then.device, then.inode):
+            raise stale(path, "is another file than when the dataset was opened")
+        if now.size < then.size:
+            raise stale(
+                path, f"has {now.size} bytes, and had {then.size} when the dataset was opened: it was cut off"
+            )
+        if now.size == then.size and now.mtime_ns != then.mtime_ns:
+            raise stale(path, "was changed since the dataset was opened")
+        try:
+            file = FileMap(path, max(then.size, 1), self._mapped)
+            is_same = file.is_at(path)
+        except OSError as error:
+            raise refused(self._store, path, error) from error
+        if not is_same:
+            raise stale(path, "is being replaced")
+        return file
+
+    def read_at(self, number: int, byte_offset: int, n_bytes: int) -> bytes:
+        """Read some bytes of a file, fewer where it ends."""
+        return self.open(number).read(byte_offset, n_bytes)
+
+    def _stamp(self, path: str) -> _Stamp:
+        try:
+            info = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise stale(path, "is gone") from None
+        except OSError as error:
+            raise refused(self._store, path, error) from error
+        return _Stamp(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
+
+
+def _is_same(index: Index, table: FileMap) -> bool:
+    """Return whether an index's rows and a table are those of one file, as far as can be told by the last of them."""
+    n_rows = len(index)
+    if n_rows == 0:
+        return True
+    rows = table.read((n_rows - 1) * _ROW_BYTES, _ROW_BYTES)
+    return rows == np.asarray(index.locations[-1]).astype("<u8").tobytes()
+
+
+def stale(file: str | os.PathLike[str], reason: str) -> StaleIndexError:
+    """Return the error for a file that is not what was indexed."""
+    return StaleIndexError(
+        f"{file} {reason}: open the dataset anew, and index the files anew where that is refused",
+        file=Path(file),
+        reason=reason,
+    )
+
+
+def refused(store: Path, path: str | os.PathLike[str], error: OSError) -> StoreIOError:
+    """Return the error for a file that the system does not open."""
+    return StoreIOError(
+        f"{path}: could not open it: {error.strerror}", store=store, path=Path(path), errno=error.errno
+    )
+
+
+def most_open_files() -> int:
+    """Return how many files a dataset keeps open: a quarter of what this process may open, within bounds."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST_OPEN
+    return max(1, min(_MOST_OPEN, soft // 4))
