@@ -484,6 +484,25 @@ class JsonlError(LoaderxError, ValueError):
     excerpt: str
 
 
+class StreamError(LoaderxError, RuntimeError):
+    """A function of the user's, in a stream, that raised; what it raised is the cause.
+
+    Attributes
+    ----------
+    node : str
+        Which step of the stream: "map", "filter" and so on.
+    function : str
+        What it is called.
+    where : str
+        Which item it was called for: shard and position.
+    """
+
+    attribute_names = ("node", "function", "where")
+    node: str
+    function: str
+    where: str
+
+
 class MissingDependencyError(LoaderxError, ImportError):
     """An optional package that is not installed.
 

@@ -1,0 +1,110 @@
+"""A pass over a stream, which knows where it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+from loaderx.errors import StateMismatchError
+from loaderx.stream.node import Item, Recipe
+
+STATE_VERSION = 1
+
+
+class StreamIterator:
+    """The items of a stream, from its beginning or from a state. Made by ``iter(stream)``.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    epoch : int
+    state : mapping, optional
+        Where to begin: what `state_dict` returned.
+
+    Raises
+    ------
+    StateMismatchError
+        The state is of another stream, or of files that have changed since.
+    """
+
+    def __init__(self, recipe: Recipe, epoch: int, state: Mapping[str, Any] | None = None) -> None:
+        self._recipe = recipe
+        self._pipeline = recipe.describe()
+        self._epoch = epoch
+        self._begin(state)
+
+    def _begin(self, state: Mapping[str, Any] | None) -> None:
+        position = None
+        if state is not None:
+            check_state(state, self._pipeline)
+            self._epoch, position = state["epoch"], state["position"]
+        self._node = self._recipe.build(self._epoch)
+        self._next = self._node.next
+        self._node.reset(position)
+
+    def __next__(self) -> Item:
+        return self._next()[1]
+
+    def __iter__(self) -> Self:
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where this is: plain JSON. Another iterator of such a stream goes on there exactly.
+
+        Dump it before the next item is taken: it may share memory with what runs.
+        """
+        return {
+            "version": STATE_VERSION,
+            "pipeline": self._pipeline,
+            "epoch": self._epoch,
+            "position": self._node.get_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on at a state, wherever this has been.
+
+        Raises
+        ------
+        StateMismatchError
+            It does not fit; this stays where it is.
+        """
+        before = self._node
+        try:
+            self._begin(state)
+        except BaseException:
+            self._node = before
+            self._next = before.next
+            raise
+        before.close()
+
+    def close(self) -> None:
+        """Let go of files and workers."""
+        self._node.close()
+
+
+def check_state(state: Any, pipeline: list[Any]) -> None:
+    """Look whether a state is one of this pipeline.
+
+    Raises
+    ------
+    StateMismatchError
+    """
+    if not isinstance(state, Mapping) or not {"version", "pipeline", "epoch", "position"} <= set(state):
+        raise StateMismatchError(
+            "this is no state of a stream: give the dict that state_dict() returned",
+            mismatches={"state": (state, "a dict")},
+        )
+    if state["version"] != STATE_VERSION:
+        raise StateMismatchError(
+            f"the saved state is of version {state['version']!r}, and this release reads {STATE_VERSION}",
+            mismatches={"version": (state["version"], STATE_VERSION)},
+        )
+    here = json.loads(json.dumps(pipeline))
+    saved = json.loads(json.dumps(state["pipeline"]))
+    if saved != here:
+        raise StateMismatchError(
+            f"the saved state is of another stream: it was {json.dumps(saved)}, and is {json.dumps(here)} here. Make "
+            "this one as that one was made, or begin anew",
+            mismatches={"pipeline": (saved, here)},
+        )

@@ -1,0 +1,147 @@
+"""What every part of a pipeline is: four methods, and how a tree of such parts is described and built."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeAlias
+
+#: Where an item comes from, as nested tuples of what JSON has: what a source gives, and what nodes above it add.
+#: Keys of one source order as its items do. After JSON they are lists.
+Key: TypeAlias = Any
+Item: TypeAlias = Any
+#: Of plain JSON.
+State: TypeAlias = Any
+
+
+class Node(ABC):
+    """A part of a pipeline that runs: it gives items one by one, each with its key.
+
+    The contract, of which exact resume is made:
+
+    - `get_state` says what comes next, and costs nothing unless it is called. A node that gets it by `reset`, and whose
+      inputs did, gives what the first one went on to give.
+    - A state holds positions, never items. A node that holds items (a buffer, a half-filled batch) holds their keys in
+      its state, and on `reset` has its input make them anew by `rebuild`.
+    - `rebuild` leaves the node where it is, and what it makes counts nowhere: a node that counts items has put its count
+      into their keys.
+
+    A node is used by one thread at a time.
+    """
+
+    #: Whether it wants to be told the epoch when it is built (``epoch=``).
+    is_seeded: ClassVar[bool] = False
+    #: Whether it makes its inputs itself: it is given their recipes.
+    builds_inputs: ClassVar[bool] = False
+    #: Whether which items it gives depends on the order of its input's shards.
+    freezes_order: ClassVar[bool] = False
+
+    @abstractmethod
+    def reset(self, state: State | None = None) -> None:
+        """Begin at a state that `get_state` returned, perhaps through JSON; None: at the beginning.
+
+        Has to be called before anything else, and may be called again.
+        """
+
+    @abstractmethod
+    def next(self) -> tuple[Key, Item]:
+        """Return the next item and its key.
+
+        Raises
+        ------
+        StopIteration
+            There is none, nor will there be.
+        """
+
+    @abstractmethod
+    def get_state(self) -> State:
+        """Return where the node is. It may share memory with the node until that goes on: dump it before."""
+
+    @abstractmethod
+    def rebuild(self, keys: Sequence[Key]) -> list[Item]:
+        """Return the items of some keys, in their order.
+
+        Parameters
+        ----------
+        keys : sequence
+            Keys that this node gave, or one like it in another process; in any order.
+        """
+
+    @abstractmethod
+    def locate(self, key: Key) -> str:
+        """Return where an item comes from, as errors say it."""
+
+    def close(self) -> None:
+        """Let go of files and workers. The node may be reset afterwards."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a node and those below it are made: what a `Stream` is, before it runs. Nothing of it changes.
+
+    Parameters
+    ----------
+    kind : type of Node
+    inputs : tuple of Recipe
+    options : dict
+        What `kind` is called with, behind its inputs.
+    told : dict
+        What is said of it in a state and compared: options as JSON.
+    """
+
+    kind: type[Node]
+    inputs: tuple[Recipe, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, epoch: int) -> Node:
+        """Make the node, and those below it."""
+        inputs = self.inputs if self.kind.builds_inputs else [each.build(epoch) for each in self.inputs]
+        seeded = {"epoch": epoch} if self.kind.is_seeded else {}
+        return self.kind(*inputs, **self.options, **seeded)  # type: ignore[call-arg]
+
+    def with_options(self, **options: Any) -> Self:
+        """Return the recipe with other options."""
+        return replace(self, options={**self.options, **options})
+
+    def with_inputs(self, change: Callable[[Recipe], Recipe]) -> Self:
+        """Return the recipe with its inputs changed."""
+        return replace(self, inputs=tuple(map(change, self.inputs)))
+
+    def describe(self) -> list[Any]:
+        """Return what the pipeline is, as JSON: the node's name and options, then its inputs."""
+        return [self.kind.__name__, dict(self.told), *(each.describe() for each in self.inputs)]
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the order of shards must not be changed any more below it."""
+        return self.kind.freezes_order or any(each.is_frozen for each in self.inputs)
+
+
+class Transparent(Node):
+    """A node whose items are its input's, of the same keys: what it has to say is `next`.
+
+    Parameters
+    ----------
+    upstream : Node
+    """
+
+    def __init__(self, upstream: Node) -> None:
+        self._upstream = upstream
+        self._next = upstream.next
+
+    def reset(self, state: State | None = None) -> None:
+        self._upstream.reset(state)
+
+    def get_state(self) -> State:
+        return self._upstream.get_state()
+
+    def rebuild(self, keys: Sequence[Key]) -> list[Item]:
+        return self._upstream.rebuild(keys)
+
+    def locate(self, key: Key) -> str:
+        return self._upstream.locate(key)
+
+    def close(self) -> None:
+        self._upstream.close()
