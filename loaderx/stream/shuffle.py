@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loaderx.stream.keys import load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.seeds import Draws, mix
 
@@ -22,6 +23,7 @@ class Shuffle(Node):
         Another one has another order.
     """
 
+    called = "shuffle"
     is_seeded = True
 
     def __init__(self, upstream: Node, buffer_size: int, seed: int, epoch: int = 0) -> None:
@@ -36,7 +38,7 @@ class Shuffle(Node):
         self._is_filled = state is not None and state["filled"]
         self._draws.seek(0 if state is None else state["draws"])
         self._upstream.reset(None if state is None else state["upstream"])
-        keys = [] if state is None else state["keys"]
+        keys = [] if state is None else load_keys(state["keys"])
         self._pairs = list(zip(keys, self._upstream.rebuild(keys), strict=True)) if keys else []
 
     def _fill(self) -> None:
@@ -74,7 +76,7 @@ class Shuffle(Node):
             "upstream": self._upstream.get_state(),
             "draws": self._draws.at,
             "filled": self._is_filled,
-            "keys": [key for key, _ in self._pairs],
+            "keys": save_keys([key for key, _ in self._pairs], self.shares_keys),
         }
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loaderx.errors import StateMismatchError
@@ -25,7 +25,9 @@ class Source(Node):
         Another one has another order, where there is a seed.
     """
 
+    called = "source"
     is_seeded = True
+    makes_batches = False
 
     def __init__(self, shards: Shards, seed: int | None = None, most_open: int = 1, epoch: int = 0) -> None:
         self._shards = shards
@@ -33,6 +35,10 @@ class Source(Node):
         self._order: Sequence[int] = range(n) if seed is None else permutation(mix(seed, "shards", epoch), n)
         self._most_open = min(most_open, n)
         self._slots: list[_Slot] = []
+
+    @classmethod
+    def count_shards(cls, options: Mapping[str, Any], inputs: Sequence[int]) -> int:
+        return len(options["shards"])
 
     def reset(self, state: State | None = None) -> None:
         self.close()
@@ -50,12 +56,12 @@ class Source(Node):
     def _begin(self, place: int) -> bool:
         """Have the next shard of the order take a place; False: there is none, and the place goes."""
         if self._n_begun == len(self._order):
-            del self._slots[place:place + 1]
+            del self._slots[place : place + 1]
             return False
         shard = self._order[self._n_begun]
         slot = _Slot(shard, self._shards.measure(shard), self._shards.open(shard))
         self._n_begun += 1
-        self._slots[place:place + 1] = [slot]
+        self._slots[place : place + 1] = [slot]
         return True
 
     def next(self) -> tuple[Key, Item]:

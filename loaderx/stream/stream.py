@@ -3,100 +3,234 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from loaderx.jsonl.parser import Parse, choose_parser
-from loaderx.store.options import check_callable, check_count, check_flag
-from loaderx.stream.batch import Batch
-from loaderx.stream.calling import describe
-from loaderx.stream.filter import Filter
+from loaderx.store.options import check_choice, check_count, check_flag
+from loaderx.stream.combining import Weights, check_ends, check_streams, plan_phases
+from loaderx.stream.concatenate import Concatenate
+from loaderx.stream.interleave import STOPPING, Interleave, Stopping
 from loaderx.stream.iterator import StreamIterator, check_state
-from loaderx.stream.limits import Skip, Step, Take
 from loaderx.stream.lines import TextFiles
-from loaderx.stream.map import Map, NumberedMap
-from loaderx.stream.node import Item, Recipe
-from loaderx.stream.repeat import Repeat
+from loaderx.stream.node import Recipe
 from loaderx.stream.sequences import Sequences
 from loaderx.stream.shards import Shards
-from loaderx.stream.shuffle import Shuffle
 from loaderx.stream.source import Source
+from loaderx.stream.steps import DEFAULT_SEED, Steps
+from loaderx.stream.zip import Zip
 
-_MOST = 1 << 62
+_MOST_SEED = 2**63 - 1
+_MOST_EPOCH = 2**62
 
 
-class Stream:
-    """Items of files or other sources, through a chain of steps that nothing runs until it is iterated."""
+class Stream(Steps):
+    """Items of files or other sources, through a chain of steps that nothing runs until it is iterated.
+
+    Made by one of the ``from_`` methods; each step returns another stream and leaves this one as it is.
+    ``iter(stream)`` begins a pass, `StreamIterator`: each one gives the same items in the same order, until `set_epoch`
+    says otherwise, and several at once do not disturb each other. A stream pickles, if its functions and sources do.
+
+    Attributes
+    ----------
+    epoch : int
+        The epoch of the next pass.
+    num_shards : int
+        Into how many parts the items can be divided by shards: those of the source; of streams behind one another their
+        sum, of a mixture the least of them, for each part needs all of it, and of streams side by side 1.
+
+    Examples
+    --------
+    >>> stream = Stream.from_shards([[1, 2, 3], [4, 5]]).map(lambda x: 10 * x).batch(2)
+    >>> list(stream)
+    [[10, 20], [30, 40], [50]]
+    >>> passing = iter(stream)
+    >>> next(passing)
+    [10, 20]
+    >>> state = passing.state_dict()  # plain JSON
+    >>> stream.load_state_dict(state)
+    >>> list(stream)
+    [[30, 40], [50]]
+    """
 
     def __init__(self, recipe: Recipe, epoch: int = 0) -> None:
         self._recipe = recipe
         self._epoch = epoch
-        self._state: Mapping[str, Any] | None = None
+        # Where the next pass begins, if not at the beginning; and the newest pass.
+        self._state: dict[str, Any] | None = None
         self._newest: StreamIterator | None = None
 
+    def _of(self, recipe: Recipe) -> Self:
+        return type(self)(recipe, self._epoch)
+
     @classmethod
-    def _of(cls, shards: Shards) -> Self:
+    def _from(cls, shards: Shards) -> Self:
         return cls(Recipe(Source, options={"shards": shards}, told=shards.describe()))
 
     @classmethod
     def from_shards(cls, sequences: Sequence[Sequence[Any]]) -> Self:
         """Return the items of sequences in memory, each of which is a shard."""
-        return cls._of(Sequences(sequences))
+        return cls._from(Sequences(sequences))
 
     @classmethod
     def from_jsonl(cls, paths: Sequence[str | os.PathLike[str]], *, parse: Parse | str | None = None) -> Self:
         """Return the objects of JSONL files."""
-        return cls._of(TextFiles([os.fspath(path) for path in paths], choose_parser(parse), _explain))
+        return cls._from(TextFiles([os.fspath(path) for path in paths], choose_parser(parse), _explain))
 
-    def _then(self, kind: Any, options: dict[str, Any], **told: Any) -> Self:
-        return type(self)(Recipe(kind, (self._recipe,), options, told), self._epoch)
+    @classmethod
+    def interleave(
+        cls,
+        streams: Sequence[Stream],
+        probabilities: Weights | None = None,
+        seed: int = DEFAULT_SEED,
+        stopping: Stopping = "first_exhausted",
+    ) -> Self:
+        """Return a mixture: items of several streams in turns, or each of a stream that is drawn.
 
-    def map(self, function: Callable[..., Item], *, with_index: bool = False, seed: int | None = None) -> Self:
-        check_callable("function", function)
-        told = {"function": describe(function)}
-        if with_index or seed is not None:
-            return self._then(NumberedMap, {"function": function, "seed": seed}, **told)
-        return self._then(Map, {"function": function}, **told)
+        Parameters
+        ----------
+        streams : sequence of Stream
+            A stream is exhausted with its last item, and an empty one when it is first its turn: with
+            ``"first_exhausted"`` the mixture ends there, and otherwise it goes on without.
+        probabilities : sequence of float, or dict of int to such, optional
+            How often to draw from each stream, in proportion. A dict has them by the number of items that the mixture
+            has given: ``{0: [0.9, 0.1], 10_000: [0.5, 0.5]}`` changes them behind 10,000. None: in turns.
+        seed : int
+            Of the draws. The order of epoch 0 is that of `datasets.interleave_datasets` with this seed.
+        stopping : str
+            ``"first_exhausted"``: end when a stream is exhausted. ``"all_exhausted"``: begin such a stream again, in
+            another order where it is shuffled, and end when each one has been exhausted.
+            ``"all_exhausted_without_replacement"``: give each item once. Streams whose probability is 0 from now on are
+            not waited for; where nothing is left that the probabilities draw from, the next ones hold at once.
 
-    def filter(self, function: Callable[[Item], Any]) -> Self:
-        return self._then(Filter, {"function": function}, function=describe(function))
+        Returns
+        -------
+        Stream
+            `StreamIterator.counts` says how many items each stream has given.
 
-    def shuffle(self, buffer_size: int, seed: int = 42, max_input_shards: int = 10) -> Self:
-        below = self._recipe
-        if not below.is_frozen:
-            below = shuffle_shards(below, seed, max_input_shards)
-        told = {"buffer_size": buffer_size, "seed": seed}
-        return type(self)(Recipe(Shuffle, (below,), told, told), self._epoch)
+        Raises
+        ------
+        OptionError
+        """
+        found = check_streams(streams, Stream)
+        phases = plan_phases(probabilities, len(found))
+        seed = check_count("seed", seed, most=_MOST_SEED)
+        stopping = check_choice("stopping", stopping, STOPPING)
+        told = {
+            "probabilities": None
+            if phases is None
+            else [[begin, list(weights)] for begin, weights in phases],
+            "seed": seed,
+            "stopping": stopping,
+        }
+        options = {"phases": phases, "seed": seed, "stopping": stopping}
+        return cls(Recipe(Interleave, _recipes(found), options, told), found[0].epoch)
 
-    def batch(self, n: int, drop_last: bool = False) -> Self:
-        return self._then(Batch, {"size": n, "drop_last": drop_last}, n=n, drop_last=drop_last)
+    @classmethod
+    def concatenate(cls, streams: Sequence[Stream]) -> Self:
+        """Return all items of several streams, one stream behind the other.
 
-    def skip(self, n: int) -> Self:
-        return self._then(Skip, {"n": n}, n=n)
+        Parameters
+        ----------
+        streams : sequence of Stream
+            Only the last one may be without end. A later `shuffle` draws their order, too.
 
-    def take(self, n: int) -> Self:
-        return self._then(Take, {"n": n}, n=n)
+        Returns
+        -------
+        Stream
+        """
+        found = check_streams(streams, Stream)
+        recipes = _recipes(found)
+        check_ends(recipes)
+        return cls(Recipe(Concatenate, recipes), found[0].epoch)
 
-    def step(self, n: int, first: int = 0) -> Self:
-        return self._then(Step, {"n": n, "first": first}, n=n, first=first)
+    @classmethod
+    def zip(cls, streams: Sequence[Stream], *, strict: bool = False) -> Self:
+        """Return tuples of an item of each stream, until the first of them ends.
 
-    def repeat(self, n: int | None = None) -> Self:
-        return self._then(Repeat, {"n": n}, n=n)
+        Parameters
+        ----------
+        streams : sequence of Stream
+            A later `shuffle` leaves the order of their shards alone, so that the same items stay together.
+        strict : bool
+            Raise `StreamError` where the streams do not end together; otherwise the rest of the longer ones is left
+            out.
+
+        Returns
+        -------
+        Stream
+        """
+        found = check_streams(streams, Stream)
+        strict = check_flag("strict", strict)
+        return cls(Recipe(Zip, _recipes(found), {"strict": strict}, {"strict": strict}), found[0].epoch)
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def num_shards(self) -> int:
+        return self._recipe.num_shards
 
     def set_epoch(self, epoch: int) -> None:
-        self._epoch = epoch
+        """Have later passes be those of an epoch: another order of each shuffle, other draws of each mixture.
+
+        Parameters
+        ----------
+        epoch : int
+            Another one than before begins at its beginning, whatever state has been loaded; passes that are under way
+            stay as they are. The same one changes nothing.
+        """
+        epoch = check_count("epoch", epoch, most=_MOST_EPOCH)
+        if epoch != self._epoch:
+            self._epoch, self._state, self._newest = epoch, None, None
 
     def __iter__(self) -> StreamIterator:
-        state, self._state = self._state, None
-        self._newest = StreamIterator(self._recipe, self._epoch, state)
-        return self._newest
+        """Begin a pass: at the state that has been loaded, if it is the first one since, or else at the beginning."""
+        passing = StreamIterator(self._recipe, self._epoch, self._state)
+        self._newest, self._state = passing, None
+        return passing
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the newest pass is; before the first one, where it would begin. See `StreamIterator`."""
+        if self._state is not None:
+            return self._state
+        if self._newest is not None:
+            return self._newest.state_dict()
+        beginning = StreamIterator(self._recipe, self._epoch)
+        try:
+            return beginning.state_dict()
+        finally:
+            beginning.close()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have the next pass begin at a state, in its epoch. Passes that are under way stay as they are.
+
+        Parameters
+        ----------
+        state : mapping
+            What `state_dict` returned, of this stream or its iterator, perhaps in another process.
+
+        Raises
+        ------
+        StateMismatchError
+            It is of another pipeline; ``mismatches`` has both sides. That its files have changed is noticed when the
+            pass begins.
+        """
+        check_state(state, self._recipe.describe())
+        self._state = dict(state)
+        self._epoch = state["epoch"]
+
+    def __repr__(self) -> str:
+        return f"<Stream {self._recipe}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A pass does not pickle: its state does.
+        return {**self.__dict__, "_newest": None}
 
 
-def shuffle_shards(recipe: Recipe, seed: int, most_open: int) -> Recipe:
-    """Return a recipe whose sources read their shards in an order of the seed, some in turns."""
-    if recipe.kind is Source:
-        return recipe.with_options(seed=seed, most_open=most_open)
-    return recipe.with_inputs(lambda each: shuffle_shards(each, seed, most_open))
+def _recipes(streams: Sequence[Stream]) -> tuple[Recipe, ...]:
+    return tuple(stream._recipe for stream in streams)
 
 
 def _explain(error: Exception, path: str, line: bytes, at: int) -> Exception:
