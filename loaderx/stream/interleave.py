@@ -50,6 +50,8 @@ class Interleave(Node):
     this order. PCG64's numbers are the same in every version of NumPy.
     """
 
+    _place: int
+
     called = "interleave"
     takes_several = True
     is_seeded = True
@@ -213,7 +215,9 @@ class Interleave(Node):
         self._places: list[int] = []
 
     def _choose(self) -> None:
-        """Choose inputs for the draws from `_end` to the end of their block, or of the phase: each gives an item at most.
+        """Choose inputs for the draws from `_end` on, to the end of their block or of the phase.
+
+        Each of them gives an item at most.
 
         Raises
         ------
