@@ -18,11 +18,14 @@
     │   └── FormatVersionError                   -8         a store of a version this release cannot read
     ├── SchemaError (ValueError)                            schema.json, or an array that does not fit it
     ├── OptionError (ValueError)                            an argument outside its range
+    ├── StaleIndexError                                     text files that are not what was indexed
+    ├── NotAnIndexError (FileNotFoundError)                 no index of text files at this path
     ├── StateMismatchError (ValueError)                     a saved state of something else
     ├── LoaderError (RuntimeError)                          a loader that cannot make a batch here
     └── MissingDependencyError (ImportError)                an optional package that is not installed
 
     StoreWarning (UserWarning)                              what stops nothing and should be known
+    StaleIndexWarning (UserWarning)                         text files that have grown since they were indexed
 
 Every exception carries its facts as attributes and says, in one message, what happened, what was got and what was
 expected, where (store, record, byte), and what to do. All of them pickle, attributes included.
@@ -43,10 +46,13 @@ __all__ = [
     "LoaderxError",
     "MissingDependencyError",
     "NotAStoreError",
+    "NotAnIndexError",
     "OptionError",
     "RecordIndexError",
     "RecordTooLargeError",
     "SchemaError",
+    "StaleIndexError",
+    "StaleIndexWarning",
     "StateMismatchError",
     "StoreFullError",
     "StoreIOError",
@@ -327,6 +333,35 @@ class OptionError(LoaderxError, ValueError):
     value: object
 
 
+class StaleIndexError(LoaderxError):
+    """A text file, or the index of text files, is not what it was when the files were indexed.
+
+    Attributes
+    ----------
+    file : pathlib.Path
+        The file that differs: a text file, or one of the index.
+    reason : str
+        What is wrong with it, without what to do.
+    """
+
+    attribute_names = ("file", "reason")
+    file: Path
+    reason: str
+
+
+class NotAnIndexError(LoaderxError, FileNotFoundError):
+    """There is no index of text files at this path.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The folder the index was expected in.
+    """
+
+    attribute_names = ("path",)
+    path: Path
+
+
 class StateMismatchError(LoaderxError, ValueError):
     """A saved state that does not fit what it was to be loaded into.
 
@@ -377,6 +412,10 @@ class MissingDependencyError(LoaderxError, ImportError):
 class StoreWarning(UserWarning):
     """Something about a store that its user should know and that stops nothing: records cut off after a power loss, a
     journal set aside, a file system without locks."""
+
+
+class StaleIndexWarning(UserWarning):
+    """Text files have grown since they were indexed: the index is right, and does not have what was added."""
 
 
 _CODE_MESSAGES = {
