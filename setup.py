@@ -45,6 +45,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "facts": ("zstd", "openmp"),
     "checksum": ("openmp",),
     "shuffle": (),
+    "lines": (),
     "batch": ("zstd",),
     "draw": (),
     "gather": ("zstd", "openmp"),

@@ -39,6 +39,11 @@ cdef const lx_kernel* find_kernel(object name) except NULL:
 cdef const lx_kernel* in_use = find_kernel(None)
 
 
+cdef uint64_t hash_of(const uint8_t* src, size_t n_bytes) noexcept nogil:
+    """Return all 64 bits, for what is not of the store's format."""
+    return lx_xxh3(in_use, src, n_bytes)
+
+
 cdef uint32_t checksum_of(const uint8_t* src, size_t n_bytes) noexcept nogil:
     return <uint32_t>lx_xxh3(in_use, src, n_bytes)
 
@@ -70,6 +75,27 @@ def checksum(data):
         data_view = take(&views, data, PyBUF_SIMPLE)
         with nogil:
             result = checksum_of(<const uint8_t*>data_view.buf, data_view.len)
+        return result
+    finally:
+        release(&views)
+
+
+def hash64(data):
+    """Return the XXH3-64, with seed 0, of a contiguous buffer.
+
+    Examples
+    --------
+    >>> hex(hash64(b""))
+    '0x2d06800538d394c2'
+    """
+    cdef Views views
+    cdef Py_buffer* data_view
+    cdef uint64_t result
+    views.n = 0
+    try:
+        data_view = take(&views, data, PyBUF_SIMPLE)
+        with nogil:
+            result = hash_of(<const uint8_t*>data_view.buf, data_view.len)
         return result
     finally:
         release(&views)

@@ -22,7 +22,6 @@ from loaderx.arrays.choosing import (
     dictionary_bytes,
 )
 from loaderx.arrays.dataset import Dataset
-from loaderx.arrays.progress import Progress, reporting
 from loaderx.arrays.sampling import RaggedSamples, Samples, SliceSamples
 from loaderx.arrays.schema import Schema, read_schema, write_schema
 from loaderx.arrays.sources import Sliced, as_records, as_slices, read_slice
@@ -41,6 +40,7 @@ from loaderx.store.options import (
     check_path,
     check_threads,
 )
+from loaderx.store.progress import Progress, reporting
 from loaderx.store.staging import Staging, take_back_moves
 from loaderx.store.zrecord import StagedZrecord, Zrecord
 

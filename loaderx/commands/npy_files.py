@@ -12,9 +12,9 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from loaderx.commands.bits import copied, fill
-from loaderx.commands.natural import natural_key
 from loaderx.commands.npy_header import NPY_MAGIC, NpyHeader, check_same_items, read_npy_header
 from loaderx.commands.program import CommandError, listed
+from loaderx.store.natural import natural_key
 
 ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 

@@ -1,11 +1,19 @@
-"""Random access to the lines of text files as they are, JSONL above all.
+"""Random access to the lines of text files that stay as they are, JSONL above all.
 
-`JsonlDataset` and `TextLinesDataset` give any sample of an index of lines, or of a store of lines; `ByteRangeDataset`
-gives what any parser makes of any ranges of bytes.
+`build_index` finds the lines, `update_index` those that came later. `JsonlDataset` and `TextLinesDataset` give any
+of them, of a store of lines too; `ByteRangeDataset` what any parser makes of any ranges of bytes.
 """
 
-from __future__ import annotations
-
+from loaderx.jsonl.build import build_index
 from loaderx.jsonl.dataset import ByteRangeDataset, JsonlDataset, TextLinesDataset
+from loaderx.jsonl.index import Index
+from loaderx.jsonl.update import update_index
 
-__all__ = ["ByteRangeDataset", "JsonlDataset", "TextLinesDataset"]
+__all__ = [
+    "ByteRangeDataset",
+    "Index",
+    "JsonlDataset",
+    "TextLinesDataset",
+    "build_index",
+    "update_index",
+]

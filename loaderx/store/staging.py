@@ -67,7 +67,7 @@ class Staging:
         self._inside = (
             target.is_dir() and not self._replace and (os.path.ismount(target) or bool(os.listdir(target)))
         )
-        self.path = _partial_path(target if self._inside else target.parent, target.name)
+        self.path = partial_path(target if self._inside else target.parent, target.name)
         self._lock: OpenFile | None = None
         self._made: list[Path] = []
         self._process = os.getpid()
@@ -79,8 +79,8 @@ class Staging:
             with files.errors_named(self._target, "create it"):
                 self._made = make_directories(self.path.parent)
                 sweep(self.path.parent, self._target.name)
-                while (lock := _make_partial(self.path)) is None:
-                    self.path = _partial_path(self.path.parent, self._target.name)
+                while (lock := make_partial(self.path)) is None:
+                    self.path = partial_path(self.path.parent, self._target.name)
                 self._lock = lock
                 files.sync_directory(self.path.parent)  # what is to be swept has to be found
                 make_empty(self.path)
@@ -114,7 +114,7 @@ class Staging:
         """
         target = self._target
         with files.errors_named(target, "put the finished store there"):
-            _sync_all(self.path)
+            sync_all(self.path)
             if self._replace:
                 self._install_over_store()
             elif self._inside:
@@ -244,7 +244,8 @@ def _check_target(target: Path, replace: bool) -> None:
         )
 
 
-def _partial_path(folder: Path, name: str) -> Path:
+def partial_path(folder: Path, name: str) -> Path:
+    """Give a new path in a folder at which `name` may be built."""
     return folder / f"{_prefix(name)}{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -253,7 +254,7 @@ def _prefix(name: str) -> str:
     return f".{os.fsdecode(os.fsencode(name)[:150])}.partial-"
 
 
-def _make_partial(path: Path) -> OpenFile | None:
+def make_partial(path: Path) -> OpenFile | None:
     """Make a directory and return its lock; None where a sweeper took it for a dead one's before it was locked."""
     files.make_directory(path)
     with contextlib.suppress(FileNotFoundError):
@@ -265,7 +266,8 @@ def _make_partial(path: Path) -> OpenFile | None:
     return None
 
 
-def _sync_all(folder: Path) -> None:
+def sync_all(folder: Path) -> None:
+    """Have a directory's files, and their names, reach the disk."""
     for name in os.listdir(folder):
         with files.opened(files.open_to_read(folder / name)) as descriptor:
             files.sync(descriptor)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from loaderx.commands.bits import first_different
-from loaderx.commands.natural import natural_key
 from loaderx.commands.npy_files import NpyFiles, NpyRecords, find_npy_files
 from loaderx.commands.npy_header import read_npy_header
 from loaderx.commands.program import CommandError
+from loaderx.store.natural import natural_key
 from tests.commands.conftest import Save
 
 PADDED = np.dtype({"names": ["a", "b"], "formats": ["u1", "<i8"], "offsets": [0, 8], "itemsize": 16})

@@ -1,0 +1,173 @@
+"""Finding the text files below a folder, in natural order."""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import os
+import re
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from loaderx.errors import OptionError
+from loaderx.jsonl.inside import Fence
+from loaderx.jsonl.layout import LOCATIONS, NAMES, Place
+from loaderx.store.natural import name_key
+
+_ANY_FOLDERS = "**"
+
+
+class Found(NamedTuple):
+    """A text file: its path relative to the base, with "/" between the names, and its size in bytes."""
+
+    name: str
+    size: int
+
+
+def find_files(place: Place, pattern: str, *, allow_outside: bool = False) -> list[Found]:
+    """List the text files of a base folder that fit a pattern, folder by folder, part2 before part10.
+
+    Parameters
+    ----------
+    place : Place
+        With a single file, that is all there is.
+    pattern : str
+        Names with ``*``, ``?`` and ``[...]``, divided by ``/``; ``**`` stands for any folders, also none. As in a
+        shell, names that begin with a dot fit only what begins with a dot.
+    allow_outside : bool
+        Whether symbolic links may lead out of the base.
+
+    Raises
+    ------
+    OptionError
+        The pattern is none; a name has a line break; a link leads out of the base.
+    OSError
+        A folder cannot be read; a name that fits leads nowhere, or to what is no regular file.
+
+    Notes
+    -----
+    Symbolic links are followed; one to a folder that it lies in itself is not. Folders of indices are left out.
+    """
+    fence = Fence(place.base, allow_outside)
+    if place.single is not None:
+        path = fence.resolve(place.single)
+        return [_found(place.single, path, os.stat(path))]
+    walk = _Walk(_parse_pattern(pattern), fence)
+    return list(walk.files(os.fspath(place.base)))
+
+
+def _found(name: str, path: str, info: os.stat_result) -> Found:
+    if "\n" in name or "\r" in name:
+        raise OptionError(
+            f"{name!r} has a line break in its name, and an index lists its files a line each: rename it",
+            option="base_path",
+            value=name,
+        )
+    if not stat.S_ISREG(info.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return Found(name, info.st_size)
+
+
+def _parse_pattern(pattern: str) -> list[re.Pattern[str] | None]:
+    """Cut a pattern into one for each name of a path; None for any folders."""
+    parts = pattern.split("/") if isinstance(pattern, str) else []
+    if not all(parts) or {".", ".."} & set(parts) or not parts:
+        raise OptionError(
+            f"pattern is {pattern!r}: give names divided by '/', relative to the base, such as '**/*.jsonl'",
+            option="pattern",
+            value=pattern,
+        )
+    return [None if part == _ANY_FOLDERS else re.compile(_translate(part)) for part in parts]
+
+
+def _translate(part: str) -> str:
+    return fnmatch.translate(part) if part.startswith(".") else r"(?!\.)" + fnmatch.translate(part)
+
+
+class _Walk:
+    """A walk through folders: in each it knows which parts of the pattern a name there may fit."""
+
+    def __init__(self, parts: list[re.Pattern[str] | None], fence: Fence) -> None:
+        self._parts = parts
+        self._fence = fence
+
+    def files(self, base: str) -> Iterator[Found]:
+        """Yield what fits below a folder."""
+        # No recursion: folders may lie deeper in one another than calls may.
+        levels = [_Level(base, "", self._reached({0}), iter(_ordered(base)))]
+        while levels:
+            level = levels[-1]
+            entry = next(level.entries, None)
+            if entry is None:
+                levels.pop()
+                continue
+            if _is_folder(entry):
+                reached = self._within(entry.name, level.reached)
+                if reached and not _is_loop(entry, levels):
+                    name = level.prefix + entry.name
+                    self._fence.resolve(name, entry.is_symlink())
+                    levels.append(_Level(entry.path, name + "/", reached, iter(_ordered(entry.path))))
+            elif self._fits(entry.name, level.reached):
+                name = level.prefix + entry.name
+                path = self._fence.resolve(name, entry.is_symlink())
+                yield _found(name, path, entry.stat())
+
+    def _reached(self, state: set[int]) -> frozenset[int]:
+        """Give the parts that a name may fit, of those at which it may begin: any folders may be none."""
+        reached = set()
+        for at in state:
+            while at < len(self._parts):
+                reached.add(at)
+                if self._parts[at] is not None:
+                    break
+                at += 1
+        return frozenset(reached)
+
+    def _within(self, name: str, reached: frozenset[int]) -> frozenset[int]:
+        """Give the parts that names within a folder may fit; none where nothing can."""
+        inner = set()
+        for at in reached:
+            part = self._parts[at]
+            if part is None:
+                inner |= set() if name.startswith(".") else {at}
+            elif part.match(name):
+                inner.add(at + 1)
+        return self._reached(inner)
+
+    def _fits(self, name: str, reached: frozenset[int]) -> bool:
+        last = len(self._parts) - 1
+        part = self._parts[last]
+        if last not in reached:
+            return False
+        return not name.startswith(".") if part is None else part.match(name) is not None
+
+
+class _Level(NamedTuple):
+    """A folder that is being walked through."""
+
+    path: str
+    prefix: str
+    reached: frozenset[int]
+    entries: Iterator[os.DirEntry[str]]
+
+
+def _ordered(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        ordered = sorted(entries, key=lambda entry: (name_key(entry.name), entry.name))
+    # An index is not text to be indexed, whatever the pattern.
+    return [] if {NAMES, LOCATIONS} <= {entry.name for entry in ordered} else ordered
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # links in a circle: an error where the name fits, and else nobody's concern
+        return False
+
+
+def _is_loop(entry: os.DirEntry[str], levels: list[_Level]) -> bool:
+    if not entry.is_symlink():
+        return False
+    there = os.stat(entry.path)
+    return any(os.path.samestat(there, os.stat(level.path)) for level in levels)
