@@ -107,16 +107,19 @@ def test_a_file_that_is_replaced_is_read_as_it_was(tmp_path: Path, io: Any) -> N
         assert dataset[:] == [1, 2]
 
 
+@pytest.mark.parametrize("indexed_by", ["us", "another program"])
 @pytest.mark.parametrize("change", ["replace", "remove", "cut", "write over", "fifo", "folder"])
 def test_a_file_that_is_opened_late_must_be_the_same(
-    tmp_path: Path, io: Any, change: str, few_open: None
+    tmp_path: Path, io: Any, change: str, indexed_by: str, few_open: None
 ) -> None:
     write_files(tmp_path, {"a.jsonl": b"1\n2\n", "b.jsonl": b"3\n"})
+    if indexed_by == "us":
+        build_index(tmp_path)
     path = tmp_path / "a.jsonl"
     with JsonlDataset(tmp_path, io=io) as dataset:
         assert dataset[:] == [1, 2, 3]  # after which b is open
         if change == "replace":
-            (tmp_path / "new").write_bytes(b"1\n2\n")
+            (tmp_path / "new").write_bytes(b"1\n9\n")
             os.replace(tmp_path / "new", path)
         elif change == "cut":
             os.truncate(path, 2)
@@ -133,7 +136,19 @@ def test_a_file_that_is_opened_late_must_be_the_same(
         for read in (lambda: dataset[0], lambda: dataset[:], lambda: dataset.__getitems__([2, 0])):
             with pytest.raises(StaleIndexError) as caught:
                 read()
-            assert caught.value.file == path and "open the dataset anew" in str(caught.value)
+            assert (
+                caught.value.file == path and str(path) in str(caught.value) and "anew" in str(caught.value)
+            )
+
+
+def test_a_file_that_was_put_back_is_known_by_its_bytes(tmp_path: Path, io: Any, few_open: None) -> None:
+    write_files(tmp_path, {"a.jsonl": b"1\n2\n", "b.jsonl": b"3\n"})
+    build_index(tmp_path)
+    with JsonlDataset(tmp_path, io=io) as dataset:
+        assert dataset[:] == [1, 2, 3]
+        (tmp_path / "new").write_bytes(b"1\n2\n4\n")
+        os.replace(tmp_path / "new", tmp_path / "a.jsonl")
+        assert dataset[:] == [1, 2, 3]
 
 
 def test_a_file_that_grew_is_read_on(tmp_path: Path, io: Any, few_open: None) -> None:

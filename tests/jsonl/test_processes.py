@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderx import ClosedError, DataLoader, Sampler
+from loaderx import ClosedError, DataLoader, JsonlError, Sampler
 from loaderx.jsonl import ByteRangeDataset, JsonlDataset, TextLinesDataset, build_index
 from tests.jsonl import reading_kit
 from tests.jsonl.kit import write_corpus, write_line_store
@@ -125,7 +125,7 @@ def test_other_processes(source: tuple[Path, list[Any]], io: Any, method: str) -
 def test_pickling_is_by_path_and_options(
     corpus: tuple[Path, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, objects = corpus
+    path, _ = corpus
     monkeypatch.chdir(path.parent)
     dataset = JsonlDataset(
         path.name, parse=reading_kit.length_of_n, on_error=reading_kit.placeholder, threads=1
@@ -213,8 +213,6 @@ def test_bad_lines_behind_a_loader(tmp_path: Path) -> None:
 def test_a_bad_line_is_raised_by_next(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"1\n2\n{oops\n4\n")
     build_index(tmp_path)
-    from loaderx import JsonlError
-
     for worker_type in ("thread", "process"):
         streams = {"text": JsonlDataset(tmp_path)}
         with DataLoader(
