@@ -15,12 +15,12 @@ from loaderx._core.threads import available_cpus
 from loaderx.errors import JsonlError, LoaderxError, RecordIndexError, StoreIOError
 from loaderx.jsonl.files import Files, refused, stale
 from loaderx.jsonl.index import Index
-from loaderx.jsonl.layout import LOCATIONS, ROW_BYTES
+from loaderx.jsonl.layout import LOCATIONS, ROW_BYTES, find_place
 from loaderx.jsonl.locating import LineNumbers, parse_error
 from loaderx.store.buffers import Indices
 
 _MOST_OPEN = 256
-_MOST_TRIES = 8
+_MOST_TRIES = 100
 
 
 class RangeSource:
@@ -52,18 +52,9 @@ class RangeSource:
         self._team = threads or available_cpus()
         self._are_lines = trims
         mapped = io == "mmap"
-        for _ in range(_MOST_TRIES):
-            index = Index.open(path, index_folder=index_folder, allow_outside=allow_outside)
-            self._table_path = index.folder / LOCATIONS
-            self.length = len(index)
-            try:
-                table = FileMap(self._table_path, max(self.length, 1) * ROW_BYTES, mapped)
-            except OSError as error:
-                raise refused(path, self._table_path, error) from error
-            if _is_same(index, table):
-                break  # else another index has taken its place meanwhile
-        else:
-            raise stale(self._table_path, "changes all the time")
+        index, table = _open_index(path, index_folder, allow_outside, mapped)
+        self.length = len(index)
+        self._table_path = index.folder / LOCATIONS
         # What opens the files must not keep what reads them, or they would be closed by the garbage collector only.
         self._files = Files(path, index.paths, index.facts.files if index.facts is not None else None, mapped)
         self._ranges = Ranges(
@@ -142,10 +133,32 @@ class RangeSource:
         return parse_error(Path(self._files.paths[file]), line_number, byte_offset, index, raw, error)
 
 
-def _is_same(index: Index, table: FileMap) -> bool:
-    """Return whether an index's rows and a table are those of one file, as far as some of them tell."""
-    some = range(0, len(index), max(1, len(index) // 64))
-    return all(table.read(row * ROW_BYTES, ROW_BYTES) == index.locations[row].tobytes() for row in some)
+def _open_index(
+    path: Path, index_folder: str | os.PathLike[str] | None, allow_outside: bool, mapped: bool
+) -> tuple[Index, FileMap]:
+    """Open an index, and its table as the core reads it: both of the same one, which may be replaced meanwhile."""
+    table_path = find_place(path, index_folder).folder / LOCATIONS
+    for _ in range(_MOST_TRIES):
+        before = _identity(table_path)
+        index = Index.open(path, index_folder=index_folder, allow_outside=allow_outside)
+        try:
+            table = FileMap(table_path, max(len(index), 1) * ROW_BYTES, mapped)
+            if table.is_at(table_path) and before is not None and before == _identity(table_path):
+                return index, table
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise refused(path, table_path, error) from error
+    raise stale(table_path, "is replaced again and again")
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Return what tells a file from another one under its name; None: there is none."""
+    try:
+        info = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def most_open_files() -> int:

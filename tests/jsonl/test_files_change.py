@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,35 @@ def test_an_index_that_is_replaced_while_it_is_read(tmp_path: Path, io: Any) -> 
     old = JsonlDataset(tmp_path, io=io)
     build_index(tmp_path)
     assert old[:] == [1, 2, 3] and old[-1] == 3
+
+
+def test_opening_while_the_index_is_replaced(tmp_path: Path, io: Any) -> None:
+    """Rows and files are always of one index."""
+    wrong: list[Any] = []
+    stop = threading.Event()
+
+    def rebuild() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            build_index(tmp_path, ("0.jsonl", "[01].jsonl", "[012].jsonl")[number % 3])
+
+    for i in range(3):
+        (tmp_path / f"{i}.jsonl").write_bytes(b"%d\n" % i * (3 - i))
+    build_index(tmp_path)
+    thread = threading.Thread(target=rebuild)
+    thread.start()
+    expected = ([0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 2])
+    try:
+        for _ in range(100):
+            with JsonlDataset(tmp_path, io=io) as dataset:
+                found = dataset[:]
+                if found not in expected:
+                    wrong.append(found)
+    finally:
+        stop.set()
+        thread.join()
+    assert wrong == []
 
 
 def test_no_index_and_a_store_of_something_else(tmp_path: Path) -> None:
