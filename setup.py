@@ -50,6 +50,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "draw": (),
     "gather": ("zstd", "openmp"),
     "survey": ("zstd", "openmp"),
+    "ranges": ("openmp",),
     "compress": ("zstd", "openmp"),
 }
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from runner import Log, must, say
 
 LIBGOMP_LICENCES = Path(__file__).parent / "licences" / "libgomp"
-OPENMP_MODULES = ("gather", "survey", "compress", "checksum")
+OPENMP_MODULES = ("gather", "survey", "compress", "checksum", "ranges")
 
 
 def repair_wheel(wheel: Path, folder: Path, python: Path, env: dict[str, str]) -> Path:

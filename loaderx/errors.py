@@ -22,6 +22,7 @@
     ├── NotAnIndexError (FileNotFoundError)                 no index of text files at this path
     ├── StateMismatchError (ValueError)                     a saved state of something else
     ├── LoaderError (RuntimeError)                          a loader that cannot make a batch here
+    ├── JsonlError (ValueError)                             a line, or another sample of a file, that does not parse
     └── MissingDependencyError (ImportError)                an optional package that is not installed
 
     StoreWarning (UserWarning)                              what stops nothing and should be known
@@ -42,6 +43,7 @@ __all__ = [
     "DestinationError",
     "DictionaryError",
     "FormatVersionError",
+    "JsonlError",
     "LoaderError",
     "LoaderxError",
     "MissingDependencyError",
@@ -392,6 +394,31 @@ class LoaderError(LoaderxError, RuntimeError):
     step: int | None
     worker: int | None
     exit_code: int | None
+
+
+class JsonlError(LoaderxError, ValueError):
+    """A line of a text file, or another sample that is a range of bytes, that does not parse.
+
+    Attributes
+    ----------
+    file : pathlib.Path
+        The file that it is in; of a store of lines the store.
+    line_number : int or None
+        From 1. None: it is in a store of lines, or is no line, or the file could not be read for counting.
+    byte_offset : int or None
+        Where in the file it begins; None in a store of lines.
+    index : int
+        The sample's.
+    excerpt : str
+        What stands where the parser stopped, or at the beginning; what is not printable is escaped.
+    """
+
+    attribute_names = ("file", "line_number", "byte_offset", "index", "excerpt")
+    file: Path
+    line_number: int | None
+    byte_offset: int | None
+    index: int
+    excerpt: str
 
 
 class MissingDependencyError(LoaderxError, ImportError):

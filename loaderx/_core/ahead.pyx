@@ -11,36 +11,13 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcpy
 
+from loaderx._core.asks cimport ask_for_bytes, compare_numbers
 from loaderx._core.layout cimport HEADER_BYTES, RECORD_BYTES, SUM_BYTES, SUMS_HEADER_BYTES, RecordLoc
 from loaderx._core.maps cimport PAGE, MapSlot, file_size, monotonic_ns, read_at
 from loaderx._core.snapshot cimport Gate, Snapshot
 from loaderx._core.watch cimport LOOK_BYTES, Usage, Watch, credit_after, is_time_to_look, is_waiting, pages_between, usage
 
-cdef extern from *:
-    """
-    #include <fcntl.h>
-    #include <string.h>
-
-    static void lx_will_need(int fd, int64_t offset, int64_t n_bytes) {
-    #if defined(POSIX_FADV_WILLNEED)
-        (void)posix_fadvise(fd, (off_t)offset, (off_t)n_bytes, POSIX_FADV_WILLNEED);
-    #elif defined(F_RDADVISE)
-        struct radvisory advice;
-        memset(&advice, 0, sizeof(advice));
-        advice.ra_offset = (off_t)offset;
-        advice.ra_count = (int)n_bytes;
-        (void)fcntl(fd, F_RDADVISE, &advice);
-    #else
-        (void)fd; (void)offset; (void)n_bytes;
-    #endif
-    }
-    """
-    void lx_will_need(int fd, int64_t offset, int64_t n_bytes) nogil
-
-
 cdef enum:
-    # Linux reads no more for one request than its read-ahead window, which is 128 KiB where nobody has set it.
-    REQUEST_BYTES = 128 * 1024
     # Entries are asked for with their neighbours: that takes a device no longer, and soon the whole table is there.
     TABLE_REQUEST_BYTES = 64 * 1024
 
@@ -59,21 +36,6 @@ cdef enum:
 cdef struct Span:
     int64_t begin               # in the space of all chunks: chunk_id * 2**32 + offset
     int64_t end
-
-
-cdef int compare_numbers(const void* a, const void* b) noexcept nogil:
-    # A span is sorted by its first number.
-    cdef int64_t first = (<const int64_t*>a)[0]
-    cdef int64_t second = (<const int64_t*>b)[0]
-    return (first > second) - (first < second)
-
-
-cdef void ask_for_bytes(const MapSlot* slot, int64_t begin, int64_t end) noexcept nogil:
-    cdef int64_t n_bytes
-    while begin < end:
-        n_bytes = min(end - begin, <int64_t>REQUEST_BYTES)
-        lx_will_need(slot.fd, begin, n_bytes)
-        begin += n_bytes
 
 
 cdef inline int64_t resolve(Snapshot snapshot, int64_t index, bint is_unsigned) noexcept nogil:

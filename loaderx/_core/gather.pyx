@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from loaderx._core.ahead cimport Ahead, go_on, is_alone, look_back, set_out, settle
-from loaderx._core.batch cimport Crew, begin, bind, bind_store, describe, give_back, share_of, take_workers
+from loaderx._core.batch cimport Crew, begin, bind, bind_store, describe, give_back, take_workers
 from loaderx._core.checksum cimport checksum_of, copy_checksummed
 from loaderx._core.layout cimport CODEC_RAW, HEADER_BYTES, RECORD_BYTES, SUM_BYTES, SUMS_HEADER_BYTES, RecordLoc
 from loaderx._core.maps cimport PAGE, MapSlot, file_size, monotonic_ns
@@ -32,7 +32,7 @@ from loaderx._core.record cimport (
     stop,
 )
 from loaderx._core.snapshot cimport Gate, Snapshot
-from loaderx._core.threads cimport governed_team_size, judge_team, learn_cost, weigh
+from loaderx._core.threads cimport governed_team_size, judge_team, learn_cost, share_of, weigh
 from loaderx._core.views cimport Views, overlap, release, take
 
 cdef extern from *:

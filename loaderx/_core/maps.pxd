@@ -14,6 +14,10 @@ cdef extern from *:
 cdef enum:
     PAGE = 4096
 
+    # Work below this size may trust a file size that was looked at up to SIZE_TRUST_NS ago.
+    SIZE_TRUST_BYTES = 64 * 1024
+    SIZE_TRUST_NS = 10000000
+
 
 cdef struct MapSlot:
     const uint8_t* base         # first mapped byte; NULL: read through the descriptor instead
@@ -43,3 +47,8 @@ cdef inline int64_t file_size(MapSlot* slot, int64_t since_ns) noexcept nogil:
     if LX_LOAD(&slot.looked_ns) < since_ns and look(slot) < 0:
         return -1
     return LX_LOAD(&slot.size)
+
+
+cdef inline int64_t sizes_since(int64_t begin_ns, int64_t work_bytes) noexcept nogil:
+    """Return since when a file's size may have been looked at, for a call of `work_bytes` that begins at `begin_ns`."""
+    return begin_ns - SIZE_TRUST_NS if work_bytes < SIZE_TRUST_BYTES else begin_ns

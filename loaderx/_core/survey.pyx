@@ -9,7 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 from loaderx._core.ahead cimport Ahead, ask_for_entries, go_on, is_alone, look_back, set_out, set_out_to_ask, settle
-from loaderx._core.batch cimport Crew, begin, bind, describe, give_back, share_of, take_workers
+from loaderx._core.batch cimport Crew, begin, bind, describe, give_back, take_workers
 from loaderx._core.checksum cimport checksum_of
 from loaderx._core.layout cimport CODEC_RAW
 from loaderx._core.maps cimport PAGE
@@ -30,7 +30,7 @@ from loaderx._core.record cimport (
     stop,
 )
 from loaderx._core.snapshot cimport Snapshot
-from loaderx._core.threads cimport team_size
+from loaderx._core.threads cimport share_of, team_size
 from loaderx._core.views cimport Views, overlap, release, take
 
 

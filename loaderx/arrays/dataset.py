@@ -8,11 +8,11 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.arrays.indexing import resolve
 from loaderx.arrays.opening import OpenDataset
 from loaderx.arrays.schema import Schema
 from loaderx.errors import DestinationError
 from loaderx.store.buffers import Indices, empty_array
+from loaderx.store.indexing import resolve
 from loaderx.store.options import check_batch_bytes
 
 

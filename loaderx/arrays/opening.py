@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from loaderx.arrays.indexing import resolve, resolve_batch
 from loaderx.arrays.schema import Schema, read_schema
 from loaderx.errors import ClosedError, SchemaError
 from loaderx.store.buffers import Indices
+from loaderx.store.indexing import resolve, resolve_batch
 from loaderx.store.options import check_max_batch_bytes, check_path
 from loaderx.store.recovery import Recovery
 from loaderx.store.zrecord import Zrecord

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx._core.rows import to_rows
-from loaderx.arrays.indexing import resolve
 from loaderx.arrays.opening import OpenDataset
 from loaderx.arrays.padding import check_max_len, pad_scalar
 from loaderx.arrays.schema import Schema
 from loaderx.errors import CorruptRecordError, RecordIndexError
 from loaderx.store.buffers import Indices
+from loaderx.store.indexing import resolve
 
 
 class RaggedDataset(OpenDataset):
