@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx._core.maps import OpenFile
-from loaderx.arrays.indexing import resolve, resolve_batch
+from loaderx.store.indexing import resolve, resolve_batch
 from loaderx.errors import ClosedError, CorruptRecordError, OptionError, RecordIndexError, SchemaError
 from loaderx.store import files
 from loaderx.store.options import check_batch_bytes, check_max_batch_bytes

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from loaderx.arrays.progress import Progress as Report
-from loaderx.arrays.progress import reporting
+from loaderx.store.progress import Progress as Report
+from loaderx.store.progress import reporting
 from loaderx.errors import SchemaError, StateMismatchError
 from loaderx.store.options import check_choice, check_count, check_flag, check_path
 from loaderx.tokens.batches import Batch, OnError, document_error, read_batches
