@@ -78,7 +78,9 @@ def tokenize(eos: int, dtype: str = "uint16", **options: Any) -> None:
 
 
 def tokenize_text(eos: int, **options: Any) -> None:
-    create_tokenize_and_index_jsonl_text_func(tokenizer, eos, process_text_line_func=bytes.decode, **options)()
+    create_tokenize_and_index_jsonl_text_func(
+        tokenizer, eos, process_text_line_func=bytes.decode, **options
+    )()
 
 
 def tokenize_parts(eos: int, **options: Any) -> None:

@@ -70,7 +70,9 @@ def make_corpus(base: Path) -> Path:
     for name, objects in OBJECTS.items():
         path = base / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"".join(json.dumps(found, ensure_ascii=False).encode() + b"\n" for found in objects))
+        path.write_bytes(
+            b"".join(json.dumps(found, ensure_ascii=False).encode() + b"\n" for found in objects)
+        )
     # the last line has no end, and line ends are of both kinds
     (base / "part2.jsonl").write_bytes((base / "part2.jsonl").read_bytes().replace(b"\n", b"\r\n")[:-2])
     return base
@@ -116,7 +118,9 @@ def test_both_indices_are_the_same(ask: Ask, base: Path, tmp_path: Path) -> None
     named = [(folder / "index/file_location.txt").read_text().splitlines() for folder in (base, other)]
     assert sorted(named[0]) == sorted(named[1])
     # the rows of each file are the same, whichever comes first
-    rows = [np.fromfile(folder / "index/sample_locations.bin", "<u8").reshape(-1, 3) for folder in (base, other)]
+    rows = [
+        np.fromfile(folder / "index/sample_locations.bin", "<u8").reshape(-1, 3) for folder in (base, other)
+    ]
     for name in named[0]:
         mine, theirs = (
             found[found[:, 0] == names.index(name)][:, 1:].tolist()
@@ -187,7 +191,9 @@ def test_tokens_open_on_both_sides(ask: Ask, base: Path, tmp_path: Path) -> None
         expected = ask("read_tokens", base=outputs[1], dtype="int32")
         assert len(expected) > 40
         for output in outputs:
-            with forager.TokensDataset.create_from_index_on_filesystem(output, token_dtype=np.int32) as dataset:
+            with forager.TokensDataset.create_from_index_on_filesystem(
+                output, token_dtype=np.int32
+            ) as dataset:
                 assert [dataset[index].tolist() for index in range(len(dataset))] == expected
                 assert [sample.tolist() for sample in dataset[3:40:5]] == expected[3:40:5]
                 assert [sample.tolist() for sample in dataset.__getitems__([5, 0, 5])] == [
@@ -274,7 +280,9 @@ def test_arrays_beside_the_tokens(ask: Ask, tmp_path: Path) -> None:
     for folder in (theirs, ours):
         with forager.TokensWithAuxDataset.create_from_index_on_filesystem(folder) as dataset:
             found = [dataset[index] for index in range(len(dataset))]
-            assert [{name: [str(a.dtype), a.tolist()] for name, a in sample.items()} for sample in found] == expected
+            assert [
+                {name: [str(a.dtype), a.tolist()] for name, a in sample.items()} for sample in found
+            ] == expected
             for sample, other in zip(dataset[:], found, strict=True):
                 assert all(np.array_equal(sample[name], other[name]) for name in other)
         with tokens.TokensDataset(folder) as stream:

@@ -140,7 +140,7 @@ def write_token_files(plan: TokenFiles, columns: Columns, sample_size: int | Non
         if len(columns.dtypes) > 1:
             assert sample_size is not None, "arrays beside the tokens are those of samples of one size"
             _write(folder / _SCHEMA, _schema(columns.dtypes, sample_size))
-        with _Outputs(plan.outputs) as outputs:
+        with _Outputs(plan.outputs, index) as outputs:
             with (
                 reporting(None, total_bytes) as report,
                 files.opened(files.create(folder / LOCATIONS)) as rows,
@@ -228,9 +228,12 @@ class _Outputs:
     Parameters
     ----------
     paths : sequence of pathlib.Path
+    index : pathlib.Path
+        Where there is one, at the end of the block, the files belong to it and stay.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], index: Path) -> None:
+        self._index = index
         self._places: list[tuple[Path, Path]] = []  # what each is called so far, and what it will be
         self._named: list[Path] = []
         self._file: OpenFile | None = None
@@ -245,7 +248,7 @@ class _Outputs:
     ) -> None:
         self._close()
         left = [partial for partial, _ in self._places]
-        for path in left if kind is None else [*left, *self._named]:
+        for path in left if os.path.lexists(self._index) else [*left, *self._named]:
             with contextlib.suppress(OSError):
                 files.unlink(path)
 
