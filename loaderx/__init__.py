@@ -22,10 +22,12 @@ from loaderx.arrays.padding import pad
 from loaderx.arrays.ragged import RaggedDataset
 from loaderx.arrays.write import write_dataset, write_ragged
 from loaderx.errors import (
+    ArchiveError,
     ClosedError,
     CorruptRecordError,
     DestinationError,
     DictionaryError,
+    DocumentError,
     FormatVersionError,
     JsonlError,
     LoaderError,
@@ -45,6 +47,7 @@ from loaderx.errors import (
     StoreLockedError,
     StoreMemoryError,
     StoreWarning,
+    TokenizeError,
     ZrecordError,
 )
 from loaderx.store.buffers import trim_pool
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from loaderx.loader.sampler import Sampler
 
 __all__ = [
+    "ArchiveError",
     "ClosedError",
     "CodecChoice",
     "CodecTrial",
@@ -65,6 +69,7 @@ __all__ = [
     "Dataset",
     "DestinationError",
     "DictionaryError",
+    "DocumentError",
     "FormatVersionError",
     "JsonlError",
     "LoaderError",
@@ -86,6 +91,7 @@ __all__ = [
     "StoreLockedError",
     "StoreMemoryError",
     "StoreWarning",
+    "TokenizeError",
     "Zrecord",
     "ZrecordError",
     "__version__",

@@ -17,11 +17,14 @@
     │   ├── NotAStoreError (FileNotFoundError)   -8         no store at this path
     │   └── FormatVersionError                   -8         a store of a version this release cannot read
     ├── SchemaError (ValueError)                            schema.json, or an array that does not fit it
+    ├── ArchiveError (ValueError)                           a text file that is cut off, damaged or of another kind
     ├── OptionError (ValueError)                            an argument outside its range
     ├── StaleIndexError                                     text files that are not what was indexed
     ├── NotAnIndexError (FileNotFoundError)                 no index of text files at this path
     ├── StateMismatchError (ValueError)                     a saved state of something else
     ├── LoaderError (RuntimeError)                          a loader that cannot make a batch here
+    ├── DocumentError (ValueError)                          a document that cannot be made into tokens
+    ├── TokenizeError (RuntimeError)                        a run of `tokenize` that cannot go on
     ├── JsonlError (ValueError)                             a line, or another sample of a file, that does not parse
     └── MissingDependencyError (ImportError)                an optional package that is not installed
 
@@ -38,10 +41,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 __all__ = [
+    "ArchiveError",
     "ClosedError",
     "CorruptRecordError",
     "DestinationError",
     "DictionaryError",
+    "DocumentError",
     "FormatVersionError",
     "JsonlError",
     "LoaderError",
@@ -61,6 +66,7 @@ __all__ = [
     "StoreLockedError",
     "StoreMemoryError",
     "StoreWarning",
+    "TokenizeError",
     "ZrecordError",
 ]
 
@@ -307,7 +313,7 @@ class FormatVersionError(ZrecordError):
 
 
 class SchemaError(LoaderxError, ValueError):
-    """`schema.json` is missing, wrong, or does not fit the array or the records.
+    """`schema.json` (of a store of lines `lines.json`) is missing, wrong, or does not fit the array or the records.
 
     Attributes
     ----------
@@ -317,6 +323,26 @@ class SchemaError(LoaderxError, ValueError):
 
     attribute_names = ("path",)
     path: Path | None
+
+
+class ArchiveError(LoaderxError, ValueError):
+    """A text file that was to become lines and is cut off, damaged, or of a kind that is not read.
+
+    Attributes
+    ----------
+    file : pathlib.Path
+    problem : {"cut off", "damaged", "of another kind"}
+    whole_bytes : int
+        Bytes of its text, from the beginning, that are right.
+    whole_lines : int or None
+        Lines that are whole within them, blank ones not counted; None where nobody counted.
+    """
+
+    attribute_names = ("file", "problem", "whole_bytes", "whole_lines")
+    file: Path
+    problem: str
+    whole_bytes: int
+    whole_lines: int | None
 
 
 class OptionError(LoaderxError, ValueError):
@@ -394,6 +420,43 @@ class LoaderError(LoaderxError, RuntimeError):
     step: int | None
     worker: int | None
     exit_code: int | None
+
+
+class DocumentError(LoaderxError, ValueError):
+    """A document that cannot be made into tokens: it has no text, or its ids do not fit.
+
+    Attributes
+    ----------
+    document : int
+        Its number in the source, from 0.
+    file : pathlib.Path or None
+        The file it is in, where that is known.
+    line_number : int or None
+        Its line there, from 1.
+    kind : {"empty", "missing", "null", "not_text", "parts", "json", "encode"}
+    problem : str
+        What is wrong with it, without where.
+    """
+
+    attribute_names = ("document", "file", "line_number", "kind", "problem")
+    document: int
+    file: Path | None
+    line_number: int | None
+    kind: str
+    problem: str
+
+
+class TokenizeError(LoaderxError, RuntimeError):
+    """A run of `tokenize` that cannot go on: a worker process died, or what it wrote before is not there any more.
+
+    Attributes
+    ----------
+    path : pathlib.Path or None
+        What it writes.
+    """
+
+    attribute_names = ("path",)
+    path: Path | None
 
 
 class JsonlError(LoaderxError, ValueError):

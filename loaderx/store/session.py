@@ -273,6 +273,27 @@ class Session:
             self._adopt(header, stock, create=False)
             return stock.header
 
+    def trim(self) -> None:
+        """Put the tail behind the last of all records: what a killed writer left there is let go.
+
+        The room of its session, and the tail of an append that it did not commit.
+        """
+        header = self.settle()
+        end = 0, 0
+        with files.errors_named(self._store, "put its tail behind its records", "every record is there"):
+            for _, entries in table_blocks(self._store, self.files.table, header.length):
+                chunk = int(entries["chunk_id"].max())
+                there = entries[entries["chunk_id"] == chunk]
+                end = max(end, (chunk, int((there["offset"].astype(np.int64) + there["phys_length"]).max())))
+            if end >= header.tail:
+                return
+            then = Header(*end, header.length)
+            if self.files.sums is not None:
+                files.write_at(self.files.sums, pack_mark(then, self._dictionary), 0)
+            write_tail(self.files.meta, header, then)
+            self.files.sync_rows()
+            self._header = then
+
     def sync(self) -> None:
         """Have everything that is committed reach the disk, and let the mark say so."""
         header = self.header()
