@@ -22,6 +22,7 @@ from loaderx.arrays.padding import pad
 from loaderx.arrays.ragged import RaggedDataset
 from loaderx.arrays.write import write_dataset, write_ragged
 from loaderx.errors import (
+    ArchiveError,
     ClosedError,
     CorruptRecordError,
     DestinationError,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from loaderx.loader.sampler import Sampler
 
 __all__ = [
+    "ArchiveError",
     "ClosedError",
     "CodecChoice",
     "CodecTrial",

@@ -17,6 +17,7 @@
     │   ├── NotAStoreError (FileNotFoundError)   -8         no store at this path
     │   └── FormatVersionError                   -8         a store of a version this release cannot read
     ├── SchemaError (ValueError)                            schema.json, or an array that does not fit it
+    ├── ArchiveError (ValueError)                           a text file that is cut off, damaged or of another kind
     ├── OptionError (ValueError)                            an argument outside its range
     ├── StaleIndexError                                     text files that are not what was indexed
     ├── NotAnIndexError (FileNotFoundError)                 no index of text files at this path
@@ -40,6 +41,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 __all__ = [
+    "ArchiveError",
     "ClosedError",
     "CorruptRecordError",
     "DestinationError",
@@ -311,7 +313,7 @@ class FormatVersionError(ZrecordError):
 
 
 class SchemaError(LoaderxError, ValueError):
-    """`schema.json` is missing, wrong, or does not fit the array or the records.
+    """`schema.json` (of a store of lines `lines.json`) is missing, wrong, or does not fit the array or the records.
 
     Attributes
     ----------
@@ -321,6 +323,26 @@ class SchemaError(LoaderxError, ValueError):
 
     attribute_names = ("path",)
     path: Path | None
+
+
+class ArchiveError(LoaderxError, ValueError):
+    """A text file that was to become lines and is cut off, damaged, or of a kind that is not read.
+
+    Attributes
+    ----------
+    file : pathlib.Path
+    problem : {"cut off", "damaged", "of another kind"}
+    whole_bytes : int
+        Bytes of its text, from the beginning, that are right.
+    whole_lines : int or None
+        Lines that are whole within them, blank ones not counted; None where nobody counted.
+    """
+
+    attribute_names = ("file", "problem", "whole_bytes", "whole_lines")
+    file: Path
+    problem: str
+    whole_bytes: int
+    whole_lines: int | None
 
 
 class OptionError(LoaderxError, ValueError):

@@ -20,7 +20,8 @@ import pytest
 PACKAGE = "loaderx"
 ROOT = Path(__file__).resolve().parent.parent / PACKAGE
 
-#: Level of each part: a module imports from lower levels and from its own part only.
+#: Level of each part: a module imports from lower levels and from its own part only. A part within a part is another
+#: part: of several that a module's name begins with it belongs to the longest.
 LEVELS = {
     "errors": 0,
     "_env": 0,
@@ -35,6 +36,7 @@ LEVELS = {
     "tokens": 4,
     "shards": 5,
     "stream": 5,
+    "jsonl.forager": 5,
     "ray": 6,
     "torch": 6,
     "jax": 6,
@@ -110,9 +112,11 @@ def _python_imports(
                 yield Import(file, node.lineno, alias.name, eager)
         elif isinstance(node, ast.ImportFrom):
             target = _absolute(node.module, node.level, module, is_package)
-            if target == PACKAGE:  # from loaderx import store
+            if (
+                target.split(".")[0] == PACKAGE
+            ):  # from loaderx import store: what is imported may be a part, too
                 for alias in node.names:
-                    yield Import(file, node.lineno, f"{PACKAGE}.{alias.name}", eager)
+                    yield Import(file, node.lineno, f"{target}.{alias.name}", eager)
             else:
                 yield Import(file, node.lineno, target, eager)
         elif (
@@ -185,8 +189,14 @@ def read_imports(root: Path) -> Iterator[Import]:
 
 
 def _part(root: Path, file: Path) -> str:
-    first = file.relative_to(root).parts[0]
-    return first.split(".")[0] if file.parent == root else first
+    names = file.relative_to(root).parts
+    return _part_of([*names[:-1], names[-1].split(".")[0]])
+
+
+def _part_of(names: list[str]) -> str:
+    """Return the part that a module or a name in it belongs to: the longest in `LEVELS`, or else the first name."""
+    beginnings = [".".join(names[:n]) for n in range(len(names), 0, -1)]
+    return next((name for name in beginnings if name in LEVELS), names[0])
 
 
 def _judge(root: Path, found: Import) -> str | None:
@@ -197,7 +207,7 @@ def _judge(root: Path, found: Import) -> str | None:
     if part != "__init__" and level is None:
         return f"{part!r} has no level: add it to LEVELS"
     if top == PACKAGE:
-        return _judge_own(part, level, rest[0] if rest else "__init__", found.eager)
+        return _judge_own(part, level, _part_of(rest) if rest else "__init__", found.eager)
     if found.file.suffix in (".pyx", ".pxd", ".pxi") and top in CYTHON_PACKAGES:
         return None
     if part == "_core" and top in CORE_FORBIDS:
@@ -316,6 +326,17 @@ PLANTED = [
     pytest.param("arrays/write.py", "from os import environ", 1, "only _env.py", id="from_os_import"),
     pytest.param("_core/threads.pyx", "from libc.stdlib cimport free, getenv", 1, "only _env.py", id="c_getenv"),
     pytest.param("arrays/write.py", "import _typeshed", 1, "no dependency", id="typing_only"),
+    pytest.param("jsonl/dataset.py", "from loaderx.jsonl import forager", 1,
+                 "jsonl of level 3 imports jsonl.forager of level 5", id="part_within"),
+    pytest.param("jsonl/dataset.py", "from . import forager", 1, "imports jsonl.forager", id="part_within_relative"),
+    pytest.param("jsonl/dataset.py", "import loaderx.jsonl.forager.datasets", 1, "imports jsonl.forager",
+                 id="module_of_part_within"),
+    pytest.param("tokens/dataset.py", "from loaderx.jsonl.forager import x", 1, "imports jsonl.forager",
+                 id="part_within_another"),
+    pytest.param("jsonl/forager.py", "from loaderx.stream import x", 1, "jsonl.forager of level 5 imports stream",
+                 id="out_of_part_within"),
+    pytest.param("jsonl/forager/datasets.py", "from loaderx.commands import x", 1, "imports commands",
+                 id="out_of_folder_within"),
     pytest.param("helpers.py", "import os", 1, "has no level", id="unknown_part"),
 ]  # fmt: skip
 
@@ -357,6 +378,11 @@ ALLOWED = [
     ("convert.py", "from loaderx.commands.convert import main"),
     ("commands/info.py", "from loaderx import Dataset, errors"),
     ("torch.py", "import torch\nfrom loaderx.loader import DataLoader"),
+    ("jsonl/forager.py", "from loaderx.jsonl import build_index\nfrom loaderx.tokens.dataset import T"),
+    (
+        "jsonl/forager/tokens.py",
+        "from loaderx.jsonl.forager.datasets import D\nfrom . import aux\nfrom .. import walk",
+    ),
     (
         "__init__.py",
         "from loaderx.arrays.dataset import D\ndef __getattr__(name):\n    from loaderx.loader import L",
@@ -398,6 +424,6 @@ def test_import_brings_in_nothing_heavy() -> None:
 
 def test_import_leaves_the_higher_levels_alone() -> None:
     new = _modules_after("import loaderx")
-    own = {name.split(".")[1] for name in new if name.startswith(PACKAGE + ".")}
+    own = {_part_of(name.split(".")[1:]) for name in new if name.startswith(PACKAGE + ".")}
     assert {part for part in own if LEVELS[part] > EAGER_LEVEL} == set()
     assert {"errors", "store", "arrays"} <= own

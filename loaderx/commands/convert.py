@@ -1,4 +1,4 @@
-"""``convert``: .npy and .npz files into stores."""
+"""``convert``: .npy and .npz files into stores, and lines of text."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from loaderx.commands.conversion import (
     convert_source,
     verify,
 )
+from loaderx.commands.lines import check_options, convert_lines
 from loaderx.commands.npy_files import (
     ZIP_MAGICS,
     NpyFiles,
@@ -36,7 +37,7 @@ from loaderx.commands.sizes import count, format_bytes, format_ratio, mib_per_s,
 from loaderx.store.format import CODECS
 
 DESCRIPTION = """\
-Turn NumPy files into stores.
+Turn NumPy files into stores, or with --lines the lines of text files.
 
   one .npy file         one store at DEST, a record for every item along axis 0
   several, or a folder  joined along axis 0 in natural name order (part2 before part10), whatever the order of the
@@ -45,6 +46,9 @@ Turn NumPy files into stores.
                         them); .npz files in it are an error
   the same, --ragged    one ragged store at DEST, every file one record, in the same order
   one .npz file         a folder DEST with a store NAME.zr for every array, or for those that --only names
+  text, with --lines    one store of lines at DEST, a record for every line that is not blank, of .jsonl or any other
+                        text, plain or compressed (.gz, .bz2, .xz, .zst), file by file as the arguments name them; of a
+                        folder its own .jsonl and .ndjson files, compressed too, in natural name order
 
 The files are read piece by piece, so they may be larger than memory. DEST appears when it is complete; whatever goes
 wrong, nothing half-written stays.
@@ -60,7 +64,11 @@ Exit code: 0 done, 1 the data read back by --verify differs, 2 wrong usage or an
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "sources", metavar="SRC", nargs="+", type=parse_path, help="a .npy or .npz file, or a folder of .npy"
+        "sources",
+        metavar="SRC",
+        nargs="+",
+        type=parse_path,
+        help="a .npy or .npz file, or a folder of .npy; with --lines files of text",
     )
     parser.add_argument(
         "destination", metavar="DEST", type=parse_path, help="the store to write, such as images.zr"
@@ -68,12 +76,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--codec",
         choices=(*CODECS, "auto"),
-        help=f"how records are stored (default: {DEFAULT_CODEC}; with --append, the store's own). zstd_shuffle suits "
-        "numbers of 2 to 16 bytes, and makes a store that loaderx 0.7.3 cannot read; those with dict train a "
-        "dictionary first, best for many small, similar records; auto tries them on some records and chooses",
+        help=f"how records are stored (default: {DEFAULT_CODEC}, of lines zstd_dict where there is text enough to "
+        "train it; with --append, the store's own). zstd_shuffle suits numbers of 2 to 16 bytes, and makes a store "
+        "that loaderx 0.7.3 cannot read; those with dict train a dictionary first, best for many small, similar "
+        "records; auto tries them on some records and chooses",
     )
     parser.add_argument(
-        "--level", type=int, metavar="N", help="zstd level (default: 3, with the dictionary 19); not for raw"
+        "--level",
+        type=int,
+        metavar="N",
+        help="zstd level (default: 3, with the dictionary 19, but of lines 3 too); not for raw",
     )
     parser.add_argument(
         "--dict-size",
@@ -116,6 +128,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="of a .npz file, this array; may be repeated",
     )
+    parser.add_argument("--lines", action="store_true", help="make every line of text files one record")
+    parser.add_argument(
+        "--keep-whole",
+        action="store_true",
+        help="with --lines: of a compressed file that is cut off or damaged, keep the lines that are whole and go on",
+    )
     parser.add_argument(
         "--verify", action="store_true", help="read everything back and compare it, bit for bit"
     )
@@ -131,7 +149,11 @@ def run(options: argparse.Namespace) -> int:
     """Convert, verify if asked to, and say what was done."""
     if options.level is not None and options.codec == "raw":
         raise CommandError(LEVEL_WITHOUT_CODEC)
-    if options.dict_size is not None and not (options.append and options.codec is None):
+    if options.lines:
+        check_options(options)
+    elif options.keep_whole:
+        raise CommandError("--keep-whole goes with --lines")
+    elif options.dict_size is not None and not (options.append and options.codec is None):
         check_dict_size(options.codec)
     if options.verify:
         read_pool_bytes()  # what is wrong with it is said before anything is written
@@ -148,13 +170,24 @@ def run(options: argparse.Namespace) -> int:
         upgrade=options.upgrade,
     )
     bar = not (options.quiet or options.json)
-    archive = _find_npz(options.sources, ragged=options.ragged)
-    if archive is not None:
+    archive = None if options.lines else _find_npz(options.sources, ragged=options.ragged)
+    if options.lines:
+        conversion, facts = convert_lines(
+            options.sources,
+            options.destination,
+            settings,
+            keep_whole=options.keep_whole,
+            verified=options.verify,
+            bar=bar,
+        )
+        conversions = [conversion]
+        details: dict[str, Any] = {**facts, **_store_facts(conversion)}
+    elif archive is not None:
         by_name = convert_npz(
             archive, options.destination, settings, only=options.only, verified=options.verify, bar=bar
         )
         conversions = list(by_name.values())
-        details: dict[str, Any] = {
+        details = {
             "path": str(options.destination),
             "arrays": {name: _store_facts(conversion) for name, conversion in by_name.items()},
         }

@@ -14,6 +14,8 @@ from loaderx.arrays.schema import read_schema
 from loaderx.commands.paths import attempt, parse_path
 from loaderx.commands.program import DONE, FAILED, say, shown
 from loaderx.commands.sizes import count, format_bytes, format_ratio, ratio
+from loaderx.jsonl.lines_file import read_lines_file
+from loaderx.store.format import LINES, SCHEMA
 
 DESCRIPTION = """\
 Say what a store holds, or several. Nothing is changed, and permission to read is enough.
@@ -56,10 +58,10 @@ def describe_store(path: Path) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``path``, ``kind`` (``"fixed"``, ``"ragged"`` or ``"bytes"``), ``records``, ``dtype``, ``shape`` (of a record;
-        of a row in a ragged store) and ``codec`` (all three None for bytes), ``codecs`` (records by codec),
-        ``logical_bytes``, ``stored_bytes``, ``ratio``, ``reclaimable_bytes``, ``dictionary_bytes``, ``chunks`` and
-        ``format_version``.
+        ``path``, ``kind`` (``"fixed"``, ``"ragged"``, ``"lines"`` or ``"bytes"``), ``records``, ``dtype``, ``shape``
+        (of a record; of a row in a ragged store), ``codec`` (all three None for bytes, and the first two for lines),
+        ``codecs`` (records by codec), ``logical_bytes``, ``stored_bytes``, ``ratio``, ``reclaimable_bytes``,
+        ``dictionary_bytes``, ``chunks`` and ``format_version``.
 
     Raises
     ------
@@ -68,14 +70,15 @@ def describe_store(path: Path) -> dict[str, Any]:
     """
     with Zrecord(path, mode="r") as store:
         stats = store.stats()
-    schema = read_schema(path) if (path / "schema.json").exists() else None
+    schema = read_schema(path) if (path / SCHEMA).exists() else None
+    line_codec = read_lines_file(path) if (path / LINES).exists() and schema is None else None
     return {
         "path": str(path),
-        "kind": schema.kind if schema else "bytes",
+        "kind": schema.kind if schema else "lines" if line_codec else "bytes",
         "records": stats["records"],
         "dtype": str(schema.dtype) if schema else None,
         "shape": list(schema.shape) if schema else None,
-        "codec": schema.codec if schema else None,
+        "codec": schema.codec if schema else line_codec,
         "codecs": stats["codecs"],
         "logical_bytes": stats["logical_bytes"],
         "stored_bytes": stats["live_bytes"],

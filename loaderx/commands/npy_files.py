@@ -59,7 +59,9 @@ def find_npy_files(sources: Sequence[Path]) -> list[Path]:
         elif file_magic(source).startswith(NPY_MAGIC):
             files.append(source)
         else:
-            raise CommandError(f"{source} is not a .npy file")
+            raise CommandError(
+                f"{source} is not a .npy file; the lines of text files are converted with --lines"
+            )
     return sorted(files, key=natural_key)
 
 

@@ -1,8 +1,8 @@
 """Random access to the lines of text files as they are, JSONL above all.
 
 `build_index` finds the lines, and `update_index` those that were added. `JsonlDataset` and `TextLinesDataset` give any
-sample of an index of lines, or of a store of lines; `ByteRangeDataset` gives what any parser makes of any ranges of
-bytes.
+sample of an index of lines, or of a store of lines, which `write_lines` makes of text that is compressed;
+`ByteRangeDataset` gives what any parser makes of any ranges of bytes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,18 @@ from __future__ import annotations
 from loaderx.jsonl.build import build_index
 from loaderx.jsonl.dataset import ByteRangeDataset, JsonlDataset, TextLinesDataset
 from loaderx.jsonl.index import Index
+from loaderx.jsonl.lines import WrittenLines, write_lines
+from loaderx.jsonl.reading import KeptSource
 from loaderx.jsonl.update import update_index
 
-__all__ = ["ByteRangeDataset", "Index", "JsonlDataset", "TextLinesDataset", "build_index", "update_index"]
+__all__ = [
+    "ByteRangeDataset",
+    "Index",
+    "JsonlDataset",
+    "KeptSource",
+    "TextLinesDataset",
+    "WrittenLines",
+    "build_index",
+    "update_index",
+    "write_lines",
+]

@@ -88,13 +88,16 @@ META_BYTES: Final = HEADER.itemsize + NARROW.max_records * RECORD.itemsize
 META: Final = "meta.zr"
 DICTIONARY: Final = "dict.zr"
 SCHEMA: Final = "schema.json"
+LINES: Final = "lines.json"
 # Beside the format: loaderx 0.7.3 does not look at them.
 SUMS: Final = "sums.zr"
 MARK: Final = "mark.zr"
 JOURNAL: Final = "journal.zr"
 LOCK: Final = "lock.zr"
+#: What says of what kind the records are: written last, and until it is there nobody takes the store for finished.
+KINDS: Final = (SCHEMA, LINES)
 #: Every file of a store but its chunks.
-OWN_FILES: Final = (META, DICTIONARY, SCHEMA, SUMS, MARK, JOURNAL, LOCK)
+OWN_FILES: Final = (META, DICTIONARY, SCHEMA, LINES, SUMS, MARK, JOURNAL, LOCK)
 
 _CHUNK_NAME = re.compile(r"(0|[1-9][0-9]{0,4})\.zr")
 _ASIDE_NAME = re.compile(r"journal-aside-[0-9a-f]+\.zr")

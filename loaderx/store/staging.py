@@ -17,7 +17,7 @@ from loaderx._core.maps import OpenFile
 from loaderx.errors import LoaderxError, NotAStoreError, ZrecordError
 from loaderx.store import files
 from loaderx.store.create import foreign_files, make_directories, make_empty, remove_directories
-from loaderx.store.format import META, SCHEMA, is_store_file
+from loaderx.store.format import KINDS, META, is_store_file
 from loaderx.store.locks import hold_for_writing
 from loaderx.store.session import is_writer_here
 
@@ -132,16 +132,16 @@ class Staging:
             error.store = self._named
 
     def _install_into_directory(self) -> None:
-        # The schema last: until it is there, nobody takes the directory for a dataset.
-        names = sorted(os.listdir(self.path), key=lambda name: (name == SCHEMA, name == META, name))
+        # What says what the records are last: until it is there, nobody takes the directory for a dataset.
+        names = sorted(os.listdir(self.path), key=lambda name: (name in KINDS, name == META, name))
         moved: list[Path] = []
         # What `take_back_moves` needs to know of a builder that died from here on.
         files.write_new(self.path / _MOVES, "\n".join(names).encode())
         files.sync_directory(self.path)
         try:
             for name in names:
-                if name == SCHEMA:
-                    # Everything else has its name on the disk before the schema says that there is a dataset.
+                if name in KINDS:
+                    # Everything else has its name on the disk before this says that there is a dataset.
                     files.sync_directory(self.path)
                     files.sync_directory(self._target)
                 files.rename(self.path / name, self._target / name)
@@ -184,8 +184,8 @@ class Staging:
 def take_back_moves(target: Path) -> None:
     """Remove from a directory the files of a store whose builder died while it moved them there.
 
-    The partial store has a list of them. The schema moves last: as long as it is still there, the directory holds no
-    dataset, and what of the list is there no longer was moved.
+    The partial store has a list of them. What says what the records are moves last: as long as it is still there, the
+    directory holds no dataset, and what of the list is there no longer was moved.
     """
     if not target.is_dir():
         return
@@ -198,7 +198,7 @@ def take_back_moves(target: Path) -> None:
             continue  # its builder lives
         with files.opened(lock):
             left = set(os.listdir(partial))
-            if _MOVES in left and SCHEMA in left:
+            if _MOVES in left and not left.isdisjoint(KINDS):
                 for name in files.read_whole(partial / _MOVES, _MAX_MOVES_BYTES).decode().split("\n"):
                     if is_store_file(name) and name not in left and os.path.lexists(target / name):
                         files.unlink(target / name)

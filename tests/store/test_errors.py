@@ -505,6 +505,7 @@ def test_bad_input_gives_its_error(row: Row, tmp_path: Path) -> None:
 
 def test_every_class_has_a_row_or_another_test() -> None:
     elsewhere = {
+        errors.ArchiveError,
         errors.LoaderxError,
         errors.ZrecordError,
         errors.StoreMemoryError,

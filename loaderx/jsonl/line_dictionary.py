@@ -1,0 +1,80 @@
+"""The dictionary of a new store of lines: trained on lines from the beginnings of its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from loaderx.errors import ArchiveError, DictionaryError, RecordTooLargeError
+from loaderx.jsonl.archives import TextFile
+from loaderx.jsonl.splitting import split_lines
+from loaderx.store.zrecord import Zrecord
+
+# zstd advises a dictionary of a hundredth of its samples, and its own default is this much at most.
+_MAX_BYTES = 112_640
+_MIN_BYTES = 1024
+_SAMPLED_FOR_EACH_BYTE = 100
+# Of more sources than this some are sampled, and of a longer line its beginning is.
+_SAMPLED_SOURCES = 64
+_SAMPLED_LINE_BYTES = 16 << 10
+_PIECE_BYTES = 1 << 20
+
+
+def train_line_dictionary(store: Zrecord, paths: Sequence[Path], dict_size: int | None) -> bool:
+    """Train a dictionary for a new store on the first lines of files; return whether there was text enough.
+
+    Parameters
+    ----------
+    store : Zrecord
+    paths : sequence of pathlib.Path
+        All files whose lines it will hold. Of many, some that are spread over them are looked at. What is wrong with
+        one is not said here.
+    dict_size : int, optional
+        The most bytes it may have; None: a hundredth of the lines, at most 112,640.
+    """
+    size = _MAX_BYTES if dict_size is None else dict_size
+    samples, is_all = sample_lines(paths, size * _SAMPLED_FOR_EACH_BYTE)
+    if is_all and dict_size is None:
+        size = max(_MIN_BYTES, min(size, sum(map(len, samples)) // _SAMPLED_FOR_EACH_BYTE))
+    try:
+        store.train_dict(b"".join(samples), [len(sample) for sample in samples], size)
+    except DictionaryError:
+        return False
+    return True
+
+
+def sample_lines(paths: Sequence[Path], n_bytes: int) -> tuple[list[bytes], bool]:
+    """Return about so many bytes of the first lines of files, the same of each, and whether these are all there are."""
+    count = min(len(paths), _SAMPLED_SOURCES)
+    samples: list[bytes] = []
+    left, is_all = n_bytes, count == len(paths)
+    for number in range(count):
+        share = left // (count - number)  # what a short file leaves goes to those behind it
+        found, is_whole = _first_lines(paths[number * len(paths) // count], share)
+        samples += found
+        left -= sum(map(len, found))
+        is_all = is_all and is_whole
+    return samples, is_all
+
+
+def _first_lines(path: Path, n_bytes: int) -> tuple[list[bytes], bool]:
+    samples: list[bytes] = []
+    is_whole = True
+
+    def blocks() -> Iterator[bytes]:
+        nonlocal is_whole
+        try:
+            yield from TextFile(path)
+        except ArchiveError:
+            is_whole = False  # and what came before does for a sample
+
+    try:
+        for lines in split_lines(path, blocks(), min(_PIECE_BYTES, n_bytes)):
+            for start, size in zip(lines.starts.tolist(), lines.sizes.tolist(), strict=True):
+                if n_bytes <= 0:
+                    return samples, False
+                samples.append(lines.data[start : start + min(size, _SAMPLED_LINE_BYTES)])
+                n_bytes -= len(samples[-1])
+    except RecordTooLargeError:
+        is_whole = False
+    return samples, is_whole
