@@ -389,8 +389,10 @@ class JsonlDataset(ByteRangeDataset):
 
     Examples
     --------
+    >>> from loaderx.jsonl import JsonlDataset, build_index
     >>> _ = (tmp_path / "a.jsonl").write_text('{"n": 1}\\n{"n": 2}\\n{"n": 3}\\n')
-    >>> _ = build_index(tmp_path)
+    >>> len(build_index(tmp_path))
+    3
     >>> with JsonlDataset(tmp_path) as dataset:
     ...     dataset[-1], dataset[[2, 0]], dataset.raw(1)
     ({'n': 3}, [{'n': 3}, {'n': 1}], b'{"n": 2}')
