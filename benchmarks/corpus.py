@@ -148,6 +148,6 @@ def checksum_of(sample: object) -> int:
 
 
 def find_manual(folder: Path | None) -> list[Path]:
-    """Return the pages of Perl's manual below a folder, or where Debian's package perl-doc puts them; [] without it."""
+    """Return the pages of Perl's manual in a folder, or where the package perl-doc puts them; none without it."""
     pages = sorted((folder or MANUAL).glob("**/pod/perl*.pod"))
     return pages if any(page.name == "perlfunc.pod" for page in pages) else []

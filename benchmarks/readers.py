@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -107,8 +108,8 @@ class ParserAlone(OwnReader):
         return version
 
     def indices(self, idxs: NDArray[np.int64], how: str) -> Any:
-        """Return the lines themselves."""
-        return self.raw(idxs)
+        """Return the lines themselves, to be parsed in a batch."""
+        return self.raw(idxs) if how == "batch" else super().indices(idxs, how)
 
     def batch(self, idxs: Any) -> list[Any]:
         """Parse lines."""
@@ -124,7 +125,8 @@ class ForagerReader:
         self._bytes: Any = None
 
     def prepare(self) -> str:
-        """Import the package."""
+        """Import the package, which would tell of every file it opens."""
+        logging.disable(logging.DEBUG)
         self._indexer = import_or_explain("data_forager.indexers.jsonl_indexer")
         common = import_or_explain("data_forager.datasets.common")
         self._json = import_or_explain("data_forager.datasets.jsonl").JsonlDataset
@@ -216,7 +218,7 @@ class TokenizerAlone:
             initial_alphabet=package.pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        trained.train_from_iterable(read_texts(file), trainer)
+        trained.train_from_iterator(read_texts(file), trainer)
         trained.save(str(tokenizer))
 
     def load(self, file: Path, tokenizer: Path) -> None:
