@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from loaderx.commands import index as index_command
+from loaderx.commands import program
+from loaderx.errors import StaleIndexWarning
 from loaderx.jsonl import Index
 from tests.commands.conftest import Run
 from tests.jsonl.samples import bytes_below, write
@@ -199,3 +202,12 @@ def test_links_out_of_the_folder(run: Run, fails: Callable[..., str], base: Path
     assert run("index", base, "--allow-outside")[0] == 0
     assert "outside" in fails("index", base, "--check")
     assert run("index", base, "--allow-outside", "--check")[0] == 0
+
+
+def test_a_warning_of_grown_files_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def action() -> int:
+        warnings.warn("a.jsonl: grown", StaleIndexWarning, stacklevel=1)
+        return 0
+
+    assert program.guard("loaderx x", action) == 0
+    assert capsys.readouterr().err == "loaderx x: warning: a.jsonl: grown\n"
