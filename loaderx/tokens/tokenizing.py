@@ -110,6 +110,7 @@ def tokenize(
     pattern : str
         Which files of a folder without an index; as in `build_index`.
     codec : {"raw", "zstd", "zstd_shuffle"}
+        As in `write_dataset`; with "zstd" positions are shuffled.
     level : int, optional
         As in `write_dataset`.
     workers : int
