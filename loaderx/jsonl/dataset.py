@@ -348,7 +348,8 @@ class ByteRangeDataset:
         source = self._current()
         found = source.parse_error(index + source.length if index < 0 else index, raw, error)
         if callable(self._on_error):
-            found.__cause__ = error
+            # Whoever keeps the error would keep the whole batch with its traceback.
+            found.__cause__ = error.with_traceback(None)
             self._skipped.add()
             return self._on_error(found)
         raise found from error
