@@ -149,6 +149,7 @@ def tokenize(
 
     Examples
     --------
+    >>> from loaderx.tokens import TokensDataset, tokenize
     >>> texts = ["one", "twenty"]
     >>> result = tokenize(texts, tmp_path / "bytes", lambda text: list(text.encode()), eos_id=0, sample_size=4)
     >>> result.samples, result.dropped_tokens
