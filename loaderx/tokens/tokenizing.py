@@ -110,6 +110,7 @@ def tokenize(
     pattern : str
         Which files of a folder without an index; as in `build_index`.
     codec : {"raw", "zstd", "zstd_shuffle"}
+        As in `write_dataset`; with "zstd" positions are shuffled.
     level : int, optional
         As in `write_dataset`.
     workers : int
@@ -148,6 +149,7 @@ def tokenize(
 
     Examples
     --------
+    >>> from loaderx.tokens import TokensDataset, tokenize
     >>> texts = ["one", "twenty"]
     >>> result = tokenize(texts, tmp_path / "bytes", lambda text: list(text.encode()), eos_id=0, sample_size=4)
     >>> result.samples, result.dropped_tokens
