@@ -6,8 +6,9 @@ bytes.
 """
 
 from loaderx.jsonl.build import build_index
+from loaderx.jsonl.byte_ranges import ByteRangeDataset
 from loaderx.jsonl.check import IndexReport, check_index
-from loaderx.jsonl.dataset import ByteRangeDataset, JsonlDataset, TextLinesDataset
+from loaderx.jsonl.dataset import JsonlDataset, TextLinesDataset
 from loaderx.jsonl.index import Index
 from loaderx.jsonl.update import update_index
 
