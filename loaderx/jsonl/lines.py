@@ -100,8 +100,8 @@ def write_lines(
     chunk_bytes : int
         About how many bytes of text are compressed at a time; with the longest line it bounds the memory taken.
     dict_size : int, optional
-        The most bytes a dictionary may have; None: a hundredth of the text, at most 112,640. It is trained on the first
-        lines of the sources, of many on those of some that are spread over them.
+        The most bytes a dictionary may have; None: a hundredth of the text, at most 112,640. It is trained on lines
+        from all over plain files and on the first ones of compressed files, of many files on those of some.
     level : int, optional
         zstd's level; None: 3, with a dictionary too.
     threads : int
