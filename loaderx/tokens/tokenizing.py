@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +11,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from loaderx.errors import SchemaError, StateMismatchError
+from loaderx.errors import SchemaError, StateMismatchError, ZrecordError
 from loaderx.store.options import check_choice, check_count, check_flag, check_path
 from loaderx.store.progress import Progress as Report
 from loaderx.store.progress import reporting
@@ -307,7 +308,8 @@ class _Run:
                 stores.finish(self._asked, written)
         except Exception:
             if written.place is None:  # nothing is lost with it
-                unfinished.remove()
+                with contextlib.suppress(ZrecordError, OSError):
+                    unfinished.remove()
             raise
         complete = Progress(self._asked, written, data_inode(unfinished))
         unfinished.write(complete)
