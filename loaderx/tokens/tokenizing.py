@@ -64,7 +64,8 @@ def tokenize(
     source : path, sequence of pathlib.Path, Index, dataset, or iterable
         A JSONL file, or a folder of them, or a store of lines; several files; anything with a length and ``[i]``, such
         as a `loaderx.jsonl.JsonlDataset`; or any iterable of records, read once. Files are read through their index
-        where they have one, and line by line where not. A record is an object (a dict) or a string. Documents are numbered from 0 in
+        where they have one, and line by line where not. A record is an object (a dict) or a string. Documents are
+        numbered from 0 in
         their order: those of a `loaderx.jsonl.JsonlDataset` by their indices.
     dest : str or os.PathLike
         The dataset's folder, which appears when it is complete. Until then the run writes to ``DEST.unfinished``.
