@@ -314,7 +314,11 @@ def measure(size: Size, text: Path | None, peers: Path | None, folder: Path) -> 
         tables |= measure_memory(bench, size, corpus, peers)
         tables["packing"] = measure_packing(bench, size, corpus, peers)
         tables |= measure_text(bench, find_manual(text), peers)
-        # the last, for it takes everything out of memory
+        # In new processes: what somebody has mapped cannot be taken out of memory.
+        environment |= bench.versions
+        bench.stop()
+        bench.contenders.clear()
+        bench.begin(tuple(COLD.values()), peers)
         tables["cold"] = measure_cold(bench, size, bases)
         environment |= bench.versions
     finally:

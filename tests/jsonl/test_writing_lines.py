@@ -425,7 +425,7 @@ WRONG = {
     "another format": b'{"format": "loaderx-zrecord", "version": 1, "codec": "zstd"}',
     "a later version": b'{"format": "loaderx-lines", "version": 2, "codec": "zstd"}',
     "a true version": b'{"format": "loaderx-lines", "version": true, "codec": "zstd"}',
-    "no codec": b'{"format": "loaderx-lines", "version": 1}',
+    "another codec": b'{"format": "loaderx-lines", "version": 1, "codec": "lz4"}',
     "deep": b"[" * 100_000,
 }
 
@@ -440,6 +440,15 @@ def test_a_wrong_lines_file(name: str, tmp_path: Path, dest: Path) -> None:
     with pytest.raises(SchemaError):
         write_lines(source, dest)
     assert stored(dest) == lines_of(corpus(3))
+
+
+def test_a_lines_file_without_a_codec(tmp_path: Path, dest: Path) -> None:
+    source = save(tmp_path / "a.jsonl", corpus(3))
+    write_lines(source, dest)
+    save(dest / "lines.json", b'{"format": "loaderx-lines", "version": 1}')
+    assert read_lines_file(dest) == ("zstd_dict" if (dest / "dict.zr").exists() else "zstd")
+    write_lines(source, dest)
+    assert stored(dest) == lines_of(corpus(3)) * 2
 
 
 def test_memory_stays_flat(tmp_path: Path, dest: Path, rss_anon: Callable[[], int]) -> None:
