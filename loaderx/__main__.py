@@ -13,11 +13,13 @@ PROG = "python -m loaderx"
 #: Every command, by the name of its module in `loaderx.commands`, with its line in the list.
 COMMANDS = {
     "convert": "turn .npy and .npz files into stores",
+    "tokenize": "turn text into samples of tokens for training",
     "info": "say what a store holds",
     "verify": "look at every record of a store",
     "compact": "give the space of deleted records back",
     "pack": "cut a store's files to their bytes, before it is copied or uploaded",
     "unpack": "give a packed store the sizes that loaderx 0.7.3 needs to append",
+    "index": "find the lines of text files, which stay as they are",
     "demo": "see it work on real images, with sizes and speed",
 }
 

@@ -68,6 +68,7 @@ OPTIONAL_PACKAGES = {
     "ray": {"ray"},
     "ml_dtypes": {"arrays", "commands"},
     "sklearn": {"commands"},
+    "tokenizers": {"commands"},
 }
 
 #: Known to type checkers only: fit under TYPE_CHECKING.

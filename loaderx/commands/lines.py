@@ -12,11 +12,11 @@ from typing import Any
 from loaderx import CorruptRecordError, LoaderxError, Zrecord
 from loaderx.commands.bar import Tick, byte_bar
 from loaderx.commands.conversion import Conversion, Settings, check_destination, check_store_or_nothing
-from loaderx.store.natural import natural_key
 from loaderx.commands.paths import is_store
 from loaderx.commands.program import CommandError, MismatchError, complain, listed
 from loaderx.jsonl.lines import LINE_CODECS, WrittenLines, write_lines
 from loaderx.jsonl.reading import LineReader
+from loaderx.store.natural import natural_key
 
 _SUFFIXES = (".jsonl", ".ndjson")
 _COMPRESSED = ("", ".gz", ".bz2", ".xz", ".zst")
@@ -170,7 +170,16 @@ def _verify(files: Sequence[Path], written: WrittenLines, threads: int, keep_who
     """Compare every line that was written with its source."""
     index = written.first
     with Zrecord(written.path, mode="r", threads=threads) as store:
-        for path, lines in LineReader(files, keep_whole=keep_whole, progress=tick):
+        reader = LineReader(files, keep_whole=keep_whole)
+        done = 0
+
+        def report(n_bytes: int) -> None:
+            nonlocal done
+            done += n_bytes
+            tick(done, reader.total_bytes)
+
+        reader.report = report
+        for path, lines in reader:
             stop = min(index + len(lines.starts), written.first + written.lines)
             try:
                 data, splits = store.gather_packed(range(index, stop))
