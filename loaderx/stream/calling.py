@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from loaderx.errors import StreamError
-from loaderx.stream.seeds import item_rng, mix
+from loaderx.stream.seeds import ItemRngs, mix
 
 
 def describe(function: Callable[..., Any]) -> str:
@@ -46,15 +46,13 @@ class Extras:
         Another one has other random numbers.
     """
 
-    __slots__ = ("_seed", "_with_index")
-
     def __init__(self, node: str, with_index: bool, seed: int | None, epoch: int) -> None:
         self._with_index = with_index
-        self._seed = None if seed is None else mix(seed, node, epoch)
+        self._rngs = None if seed is None else ItemRngs(mix(seed, node, epoch))
 
     def of(self, number: int, index: Any) -> tuple[Any, ...]:
         """Return them for an item, or for a batch of items: its number, and what is given as its index."""
-        if self._seed is None:
+        if self._rngs is None:
             return (index,) if self._with_index else ()
-        rng = item_rng(self._seed, number)
+        rng = self._rngs.of(number)
         return (index, rng) if self._with_index else (rng,)

@@ -15,6 +15,13 @@ Format: TypeAlias = Literal["python", "numpy", "torch", "jax", "arrow"]
 FORMATS: tuple[Format, ...] = ("python", "numpy", "torch", "jax", "arrow")
 
 _TEXT = (str, bytes)
+# What NumPy makes of a number of Python's.
+_NUMBERS: dict[type[Any], Callable[[Any], Any]] = {
+    bool: np.bool_,
+    int: np.int64,
+    float: np.float64,
+    complex: np.complex128,
+}
 # What PyTorch has no arithmetic for, as the loader's tensors have it.
 _WIDER = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}
 
@@ -83,9 +90,12 @@ def to_numpy(value: Any) -> Any:
     if isinstance(value, list | tuple):
         found = _as_array(value)
         return [to_numpy(each) for each in value] if found is None else found
-    if isinstance(value, bool | int | float | complex):
-        found = np.asarray(value)
-        return value if found.dtype == object else found[()]
+    make = _NUMBERS.get(type(value))
+    if make is not None:
+        try:
+            return make(value)
+        except OverflowError:
+            return value
     if hasattr(value, "__array__") and not isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     return value
@@ -93,6 +103,13 @@ def to_numpy(value: Any) -> Any:
 
 def _as_array(values: Any) -> Any:
     """Return a list as an array; None: it is not regular."""
+    if not {*map(type, values)} <= _NUMBERS.keys():
+        return _as_array_of_more(values)
+    found = np.asarray(values)
+    return None if found.dtype == object else found
+
+
+def _as_array_of_more(values: Any) -> Any:
     if any(isinstance(each, dict) for each in values):
         return None
     if any(isinstance(each, _TEXT) for each in values):

@@ -50,6 +50,8 @@ class Interleave(Node):
     this order. PCG64's numbers are the same in every version of NumPy.
     """
 
+    _place: int
+
     called = "interleave"
     takes_several = True
     is_seeded = True
@@ -114,7 +116,7 @@ class Interleave(Node):
         self._nexts = [upstream.next for upstream in self._upstreams]
         self._is_exhausted = list(state["exhausted"])
         self._given = list(state["given"])
-        self._n_given = sum(self._given)
+        self._numbers = [self._passes[i] * n + i for i in range(n)]
         self._hold(load_keys(state["held"]))
         # The input that gave the last item: whether it has more is asked before the next draw.
         self._last: int | None = state["last"]
@@ -133,50 +135,44 @@ class Interleave(Node):
                 self._held[i] = (key, self._upstreams[i].rebuild([key])[0])
 
     def next(self) -> tuple[Key, Item]:
-        if self._last is not None:
-            self._look_ahead(self._last)
-        while not self._is_over:
-            if self._n_given >= self._change_at:
-                self._set_phase(self._phase + 1)
-                self._seek(self._at())
-                self._judge()
-                continue
+        held = self._held
+        last = self._last
+        if last is not None:
             try:
-                i = self._chosen[self._place]
+                held[last] = self._nexts[last]()
+            except StopIteration:
+                self._exhaust(last)
+            self._last = None
+        while True:
+            place = self._place
+            try:
+                i = self._chosen[place]
             except IndexError:
                 self._choose()
                 continue
-            pair = self._held[i]
+            pair = held[i]
             if pair is None:
                 try:
                     pair = self._nexts[i]()
                 except StopIteration:
-                    self._place += 1
+                    self._place = place + 1
                     self._exhaust(i)
                     continue
-            self._place += 1
-            self._held[i] = None
+            self._place = place + 1
+            held[i] = None
             self._last = i
             self._given[i] += 1
-            self._n_given += 1
-            return (self._passes[i] * self._n + i, pair[0]), pair[1]
-        raise StopIteration
-
-    def _look_ahead(self, i: int) -> None:
-        try:
-            self._held[i] = self._nexts[i]()
-        except StopIteration:
-            self._exhaust(i)
-        self._last = None
+            return (self._numbers[i], pair[0]), pair[1]
 
     def _exhaust(self, i: int) -> None:
         self._is_exhausted[i] = True
         self._judge()
         if self._is_over:
-            return
-        if self._stopping == "all_exhausted":
+            self._seek(self._at())
+        elif self._stopping == "all_exhausted":
             self._upstreams[i].close()
             self._passes[i] += 1
+            self._numbers[i] += self._n
             self._upstreams[i] = self._build(i)
             self._upstreams[i].reset()
             self._nexts[i] = self._upstreams[i].next
@@ -219,7 +215,21 @@ class Interleave(Node):
         self._places: list[int] = []
 
     def _choose(self) -> None:
-        """Choose inputs for the draws from `_end` to the end of their block."""
+        """Choose inputs for the draws from `_end` on, to the end of their block or of the phase.
+
+        Each of them gives an item at most.
+
+        Raises
+        ------
+        StopIteration
+            The mixture is over.
+        """
+        n_given = sum(self._given)
+        if n_given >= self._change_at:
+            self._set_phase(self._phase + 1)
+            self._judge()
+        if self._is_over:
+            raise StopIteration
         begin = self._end // _BLOCK * _BLOCK
         at = np.arange(self._end, begin + _BLOCK)
         if self._is_random:
@@ -230,8 +240,9 @@ class Interleave(Node):
         if self._stopping == "all_exhausted_without_replacement" and any(self._is_exhausted):
             is_open = ~np.array(self._is_exhausted)[chosen]
             at, chosen = at[is_open], chosen[is_open]
-        self._place, self._chosen, self._places = 0, chosen.tolist(), at.tolist()
-        self._end = begin + _BLOCK
+        most = self._change_at - n_given
+        self._end = begin + _BLOCK if len(at) <= most else int(at[most])
+        self._place, self._chosen, self._places = 0, chosen[:most].tolist(), at[:most].tolist()
 
     def get_state(self) -> State:
         held = [None if pair is None else pair[0] for pair in self._held]

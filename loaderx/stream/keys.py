@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 from loaderx.stream.node import Key
 
 
 class Shared(list[Any]):
-    """A part that the keys of several items have in common: the keys of the batch that a function made them of."""
+    """A part that the keys of several items have in common: the keys of the batch that a function made them of.
 
-    __slots__ = ()
+    It does not change.
+    """
+
+    __slots__ = ("_digest",)
+
+    def digest(self) -> bytes:
+        """Return what it has in common with one that was made anew, perhaps through JSON."""
+        try:
+            return self._digest
+        except AttributeError:
+            self._digest: bytes = blake2b(repr(thaw(self)).encode(), digest_size=16).digest()
+            return self._digest
+
+
+def thaw(key: Key) -> Key:
+    """Return a key as nested lists, as it comes out of JSON."""
+    return [thaw(each) for each in key] if isinstance(key, tuple | list) else key
 
 
 def save_keys(keys: Sequence[Key], shares: bool) -> Any:
@@ -31,24 +48,25 @@ def save_keys(keys: Sequence[Key], shares: bool) -> Any:
     if not shares:
         return list(keys)
     parts: list[Any] = []
-    by_id: dict[int, int] = {}
-    by_content: dict[str, int] = {}
+    by_id: dict[int, dict[str, int]] = {}
+    by_content: dict[bytes, int] = {}
 
     def fold(key: Key) -> Any:
-        if type(key) is Shared:
-            place = by_id.get(id(key))
-            if place is None:
+        kind = type(key)
+        if kind is Shared:
+            name = by_id.get(id(key))
+            if name is None:
                 # By content too: after a resume, two nodes have made the same part anew.
-                content = [fold(each) for each in key]
-                place = by_content.setdefault(repr(content), len(parts))
-                if place == len(parts):
+                place = by_content.get(key.digest())
+                if place is None:
+                    content = [fold(each) for each in key]
+                    place = by_content[key.digest()] = len(parts)
                     parts.append(content)
-                by_id[id(key)] = place
-            return {"shared": place}
-        return [fold(each) for each in key] if isinstance(key, tuple | list) else key
+                name = by_id[id(key)] = {"shared": place}
+            return name
+        return [fold(each) for each in key] if kind is tuple or kind is list else key
 
-    folded = [fold(key) for key in keys]
-    return {"keys": folded, "shared": parts}
+    return {"keys": [fold(key) for key in keys], "shared": parts}
 
 
 def load_keys(saved: Any) -> list[Key]:

@@ -44,7 +44,8 @@ class NumberedMap(Node):
         self._upstream = upstream
         self._next = upstream.next
         self._function = function
-        self._extras = Extras("map", with_index, seed, epoch).of
+        # None: the number alone, which needs no detour.
+        self._extras = None if seed is None else Extras("map", with_index, seed, epoch).of
         self._skips = skips
         self.n_skipped = 0
 
@@ -55,12 +56,15 @@ class NumberedMap(Node):
         self._upstream.reset(inner)
 
     def next(self) -> tuple[Key, Item]:
+        extras = self._extras
         while True:
             key, item = self._next()
             number = self._n
             self._n = number + 1
             try:
-                return (key, number), self._function(item, *self._extras(number, number))
+                if extras is None:
+                    return (key, number), self._function(item, number)
+                return (key, number), self._function(item, *extras(number, number))
             except Exception as error:
                 if not self._skips:
                     raise explain(error, "map", self._function, self._upstream.locate(key)) from error
@@ -72,7 +76,7 @@ class NumberedMap(Node):
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
         items = self._upstream.rebuild([key for key, _ in keys])
         return [
-            self._function(item, *self._extras(number, number))
+            self._function(item, *(self._extras(number, number) if self._extras else (number,)))
             for item, (_, number) in zip(items, keys, strict=True)
         ]
 

@@ -38,11 +38,11 @@ class Steps(ABC):
     _recipe: Recipe
 
     @abstractmethod
-    def _of(self, recipe: Recipe) -> Self:
+    def _with(self, recipe: Recipe) -> Self:
         """Return a stream of a recipe, of this one's epoch."""
 
     def _then(self, node: type[Node], options: Mapping[str, Any], /, **told: Any) -> Self:
-        return self._of(Recipe(node, (self._recipe,), options, told))
+        return self._with(Recipe(node, (self._recipe,), options, told))
 
     def map(
         self,
@@ -77,7 +77,8 @@ class Steps(ABC):
             that each item keeps its number.
         with_rng : bool
             Give it random numbers behind that: a `numpy.random.Generator` of its own for each item, or each batch,
-            which is a function of the seed, the epoch, and the number of the item or the batch.
+            which is a function of the seed, the epoch, and the number of the item or the batch. It is good for this
+            call: do not keep it.
         seed : int, optional
             Of these random numbers; 42 by default.
 
@@ -205,7 +206,7 @@ class Steps(ABC):
         }
         most_open = check_count("max_input_shards", max_input_shards, least=1)
         below = shuffle_shards(self._recipe, told["seed"], most_open)
-        return self._of(Recipe(Shuffle, (below,), told, {**told, "max_input_shards": most_open}))
+        return self._with(Recipe(Shuffle, (below,), told, {**told, "max_input_shards": most_open}))
 
     def skip(self, n: int) -> Self:
         """Return all items but the first `n`. They are read, all the same."""

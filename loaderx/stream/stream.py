@@ -60,22 +60,22 @@ class Stream(Steps):
         self._state: dict[str, Any] | None = None
         self._newest: StreamIterator | None = None
 
-    def _of(self, recipe: Recipe) -> Self:
+    def _with(self, recipe: Recipe) -> Self:
         return type(self)(recipe, self._epoch)
 
     @classmethod
-    def _from(cls, shards: Shards) -> Self:
+    def _of(cls, shards: Shards) -> Self:
         return cls(Recipe(Source, options={"shards": shards}, told=shards.describe()))
 
     @classmethod
     def from_shards(cls, sequences: Sequence[Sequence[Any]]) -> Self:
         """Return the items of sequences in memory, each of which is a shard."""
-        return cls._from(Sequences(sequences))
+        return cls._of(Sequences(sequences))
 
     @classmethod
     def from_jsonl(cls, paths: Sequence[str | os.PathLike[str]], *, parse: Parse | str | None = None) -> Self:
         """Return the objects of JSONL files."""
-        return cls._from(TextFiles([os.fspath(path) for path in paths], choose_parser(parse), _explain))
+        return cls._of(TextFiles([os.fspath(path) for path in paths], choose_parser(parse), _explain))
 
     @classmethod
     def interleave(
