@@ -273,8 +273,8 @@ def _pickle(fetch: Fetch) -> bytes:
 
 
 # ---- Forks --------------------------------------------------------------------------------------------------------
-# A child that the program forks may not see a batch that it has turn into another one. What becomes of the workers is in
-# `worker`.
+# A child that the program forks may not see a batch that it has turn into another one. What becomes of the workers is
+# in `worker`.
 
 _live: weakref.WeakValueDictionary[int, RemoteFetchers] = weakref.WeakValueDictionary()
 _lent_at_fork: list[SharedBlock] = []

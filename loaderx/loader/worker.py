@@ -212,8 +212,8 @@ def say_where_to_define() -> str:
     )
 
 
-# A child that the program forks has copies of all but the threads: it may not end the workers, nor keep them from seeing
-# that their parent is gone.
+# A child that the program forks has copies of all but the threads: it may not end the workers, nor keep them from
+# seeing that their parent is gone.
 
 _live: weakref.WeakValueDictionary[int, Worker] = weakref.WeakValueDictionary()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from loaderx.stream.node import Node, State
+from loaderx.stream.node import Key, Node, State
 
 OnError: TypeAlias = Literal["raise", "skip"]
 ON_ERROR: tuple[OnError, ...] = ("raise", "skip")
@@ -13,19 +13,18 @@ ON_ERROR: tuple[OnError, ...] = ("raise", "skip")
 class MaySkip(Node):
     """A node that may leave out the items that its function raises for: then it counts them, in its state too.
 
-    Parameters
-    ----------
-    skips : bool
-
     Attributes
     ----------
     n_skipped : int
         Items of the input that were left out.
     """
 
-    def __init__(self, skips: bool) -> None:
-        self._skips = skips
-        self.n_skipped = 0
+    _skips = False
+    n_skipped = 0
+
+    def weigh(self, key: Key) -> int:
+        """Return how many items of the input a call of the function is for."""
+        return 1
 
     def load_skipped(self, state: State | None) -> State | None:
         """Begin with the count of a state, and return what else is in the state."""
