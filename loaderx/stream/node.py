@@ -84,6 +84,11 @@ class Node(ABC):
     def close(self) -> None:  # noqa: B027
         """Let go of files and workers. The node may be reset afterwards."""
 
+    def interrupt(self) -> None:
+        """Have whoever waits for workers in `next` give up. From any thread; close or reset it then."""
+        for each in self.inputs():
+            each.interrupt()
+
     def inputs(self) -> Sequence[Node]:
         """Return the nodes right below."""
         upstream = getattr(self, "_upstream", None)
