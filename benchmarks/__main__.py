@@ -20,6 +20,7 @@ COMMANDS = {
     "safety": ("benchmarks.safety", "what locks, journal, checksums and marks cost"),
     "cold": ("benchmarks.cold", "reads from a disk, the page cache dropped before each turn; needs root"),
     "loader": ("benchmarks.loader", "loaders beside peers, and beside the gather alone"),
+    "jsonl": ("benchmarks.jsonl", "lines of JSONL files beside data-forager, and tokens of them"),
     "import": ("benchmarks.imports", "time of `import loaderx`"),
     "docs": ("benchmarks.docs", "write docs/benchmarks.md from result files"),
 }

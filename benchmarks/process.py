@@ -38,6 +38,8 @@ class ContenderProcess:
         What bounds.c was compiled to.
     peers : Path or None
         A folder with a folder of packages a peer, or a virtual environment where it needs another Python.
+    worker : Path
+        The script that it runs.
 
     Raises
     ------
@@ -45,7 +47,9 @@ class ContenderProcess:
         The contender's package is not there.
     """
 
-    def __init__(self, contender: Contender, bounds_library: Path, peers: Path | None) -> None:
+    def __init__(
+        self, contender: Contender, bounds_library: Path, peers: Path | None, worker: Path = WORKER
+    ) -> None:
         self.name = contender.name
         environment = dict(os.environ)
         folder = peers / contender.package if peers else None
@@ -57,7 +61,7 @@ class ContenderProcess:
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         # -P: the script's own folder, with its module names, does not come first on the path
         interpreter = str(python.absolute()) if python and python.exists() else sys.executable
-        command = [interpreter, "-P", str(WORKER), contender.name, str(bounds_library)]
+        command = [interpreter, "-P", str(worker), contender.name, str(bounds_library)]
         # In a group of its own: should this process die, the system ends the groups it leaves that sleep.
         self._process = subprocess.Popen(
             command,

@@ -27,12 +27,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from benchmarks.bounds import compile_bounds
-from benchmarks.contenders import NotInstalledError
+from benchmarks.contenders import Contender, NotInstalledError
 from benchmarks.data import make_records
 from benchmarks.environment import describe_environment
 from benchmarks.neighbour import ForeignLoad, busy_process
@@ -43,7 +43,7 @@ from benchmarks.options import (
     run_in_folder,
 )
 from benchmarks.pairing import run_rounds
-from benchmarks.process import ContenderProcess
+from benchmarks.process import WORKER, ContenderProcess
 from benchmarks.registry import list_contenders
 from benchmarks.results import Result, Table, make_table, round_number
 from benchmarks.turns import MOST_FOREIGN_CORES, MOST_TRIES
@@ -103,13 +103,19 @@ class Bench:
     more: dict[str, dict[str, float]] = field(default_factory=dict)
     neighbours: list[int] = field(default_factory=list)
     num_disturbed: int = 0
+    worker: ClassVar[Path] = WORKER
+
+    def list_contenders(self, bounds_library: Path) -> dict[str, Contender]:
+        """Return every contender by its name."""
+        return list_contenders(bounds_library)
 
     def start(self, names: Sequence[str], bounds_library: Path, peers: Path | None) -> None:
         """Start each contender; one that is not installed is noted with how to install it."""
-        every = list_contenders(bounds_library)
+        every = self.list_contenders(bounds_library)
         for name in names:
             try:
-                self.contenders[name] = started = ContenderProcess(every[name], bounds_library, peers)
+                started = ContenderProcess(every[name], bounds_library, peers, self.worker)
+                self.contenders[name] = started
                 self.versions[every[name].package] = started.version
             except NotInstalledError as error:
                 self.missing[name] = f"not installed ({error}); {every[name].hint}"

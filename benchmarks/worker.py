@@ -181,10 +181,7 @@ class Worker:
         """Take so many batches, and return the anonymous memory of the process."""
         for _ in range(steps):
             self._next_batch()
-        (line,) = (
-            line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")
-        )
-        return int(line.split()[1]) / 1024
+        return read_rss_anon() / 2**20
 
     def close(self) -> None:
         """Close what `open` or `start` began."""
@@ -192,13 +189,19 @@ class Worker:
         self._store.close()
 
 
-def main() -> None:
-    """Obey until standard input ends."""
+def read_rss_anon() -> int:
+    """Return the bytes of this process's anonymous memory."""
+    (line,) = (
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")
+    )
+    return int(line.split()[1]) * 1024
+
+
+def obey(worker: Any) -> None:
+    """Have an object do the commands of standard input, until that ends."""
     # packages print; the answers go where they cannot
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    name, bounds_library = sys.argv[1:]
-    worker = Worker(name, list_contenders(Path(bounds_library))[name].make())
     for line in sys.stdin:
         command: dict[str, Any] = json.loads(line)
         try:
@@ -212,4 +215,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    name, bounds_library = sys.argv[1:]
+    obey(Worker(name, list_contenders(Path(bounds_library))[name].make()))

@@ -18,6 +18,7 @@ COMMANDS = {
     "compact": "give the space of deleted records back",
     "pack": "cut a store's files to their bytes, before it is copied or uploaded",
     "unpack": "give a packed store the sizes that loaderx 0.7.3 needs to append",
+    "index": "find the lines of text files, which stay as they are",
     "demo": "see it work on real images, with sizes and speed",
 }
 

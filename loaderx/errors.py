@@ -433,7 +433,7 @@ class DocumentError(LoaderxError, ValueError):
         The file it is in, where that is known.
     line_number : int or None
         Its line there, from 1.
-    kind : {"empty", "missing", "null", "not_text", "parts", "json", "encode"}
+    kind : {"empty", "missing", "null", "not_text", "parts", "encode"}
     problem : str
         What is wrong with it, without where.
     """

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
-from loaderx.errors import LoaderxError, StoreWarning
+from loaderx.errors import LoaderxError, StaleIndexWarning, StoreWarning
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -143,7 +143,7 @@ def guard(prefix: str, action: Callable[[], int]) -> int:
         The exit code.
     """
     try:
-        with _stop_signals() as received, _store_warnings_as_lines(prefix):
+        with _stop_signals() as received, _own_warnings_as_lines(prefix):
             try:
                 return _run_and_flush(action)
             except Exception as error:
@@ -180,14 +180,15 @@ def guard(prefix: str, action: Callable[[], int]) -> int:
 
 
 @contextlib.contextmanager
-def _store_warnings_as_lines(prefix: str) -> Iterator[None]:
+def _own_warnings_as_lines(prefix: str) -> Iterator[None]:
     """Show what loaderx warns of as it shows errors: in one line, without a place in the code."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", StoreWarning)
+        for ours in (StoreWarning, StaleIndexWarning):
+            warnings.simplefilter("always", ours)
         show = warnings.showwarning
 
         def as_line(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
-            if issubclass(category, StoreWarning):
+            if issubclass(category, StoreWarning | StaleIndexWarning):
                 complain(prefix, f"warning: {message}")
             else:
                 show(message, category, *place, **options)

@@ -348,7 +348,8 @@ class ByteRangeDataset:
         source = self._current()
         found = source.parse_error(index + source.length if index < 0 else index, raw, error)
         if callable(self._on_error):
-            found.__cause__ = error
+            # Whoever keeps the error would keep the whole batch with its traceback.
+            found.__cause__ = error.with_traceback(None)
             self._skipped.add()
             return self._on_error(found)
         raise found from error
@@ -389,8 +390,10 @@ class JsonlDataset(ByteRangeDataset):
 
     Examples
     --------
+    >>> from loaderx.jsonl import JsonlDataset, build_index
     >>> _ = (tmp_path / "a.jsonl").write_text('{"n": 1}\\n{"n": 2}\\n{"n": 3}\\n')
-    >>> _ = build_index(tmp_path)
+    >>> len(build_index(tmp_path))
+    3
     >>> with JsonlDataset(tmp_path) as dataset:
     ...     dataset[-1], dataset[[2, 0]], dataset.raw(1)
     ({'n': 3}, [{'n': 3}, {'n': 1}], b'{"n": 2}')

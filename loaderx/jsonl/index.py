@@ -14,7 +14,7 @@ import numpy.typing as npt
 from loaderx.errors import NotAnIndexError, StaleIndexError, StaleIndexWarning
 from loaderx.jsonl.fingerprint import look_at
 from loaderx.jsonl.inside import Fence
-from loaderx.jsonl.install import mend_alone
+from loaderx.jsonl.install import put_back
 from loaderx.jsonl.layout import (
     FACTS,
     LOCATIONS,
@@ -64,8 +64,6 @@ class Index:
     """
 
     def __init__(self, place: Place, allow_outside: bool) -> None:
-        if not place.folder.is_dir() and not mend_alone(place.folder):
-            raise _not_an_index(place, "there is no such folder")
         self._place = place
         self._options = {"allow_outside": allow_outside, "check": True}
         self.names, self.locations, self.facts = _read(place)
@@ -180,17 +178,30 @@ def _reopen(base: Path, folder: Path, options: dict[str, bool]) -> Index:
 def _read(place: Place) -> tuple[list[str], npt.NDArray[np.uint64], IndexFacts | None]:
     """Read the files of an index, all of the same one."""
     for _ in range(_ATTEMPTS):
-        folder = os.open(place.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            folder = os.open(place.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if put_back(place.folder):
+                continue
+            raise _not_an_index(place, "there is no such folder") from None
+        except NotADirectoryError:
+            raise _not_an_index(place, "it is no folder") from None
         try:
             return _read_from(folder, place)
         except FileNotFoundError as error:
-            # Either the files are missing, or this is an old index that is being removed.
-            with_it = os.path.samestat(os.fstat(folder), os.stat(place.folder))
-            if with_it:
+            # Either the file is missing, or this is an old index that is being removed.
+            if _is_at(folder, place.folder):
                 raise _not_an_index(place, f"it has no {error.filename}") from None
         finally:
             os.close(folder)
     raise _not_an_index(place, "it is replaced again and again")
+
+
+def _is_at(folder: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(folder), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _read_from(folder: int, place: Place) -> tuple[list[str], npt.NDArray[np.uint64], IndexFacts | None]:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from loaderx.errors import OptionError
+from loaderx.errors import NotAnIndexError, OptionError
 from loaderx.jsonl.layout import FACTS, LOCATIONS, NAMES
 from loaderx.store import files
 from loaderx.store.flock import lock_within
@@ -21,6 +21,8 @@ from loaderx.store.staging import make_partial, partial_path, sweep, sync_all
 
 # The longest that a builder waits for another one, which only renames meanwhile.
 _TIMEOUT_S = 10.0
+
+_PARTIAL, _ASIDE = ".partial-", ".replaced-"
 
 
 @contextlib.contextmanager
@@ -32,9 +34,7 @@ def building(folder: Path) -> Iterator[Path]:
     folder : pathlib.Path
         Where the index will be.
     """
-    with _alone(folder.parent):
-        mend(folder)
-        sweep(folder.parent, folder.name)
+    tidy(folder)
     partial = partial_path(folder.parent, folder.name)
     try:
         while (lock := make_partial(partial)) is None:
@@ -45,6 +45,13 @@ def building(folder: Path) -> Iterator[Path]:
         # After it was installed, the old index lies there.
         with contextlib.suppress(OSError):
             files.remove_tree(partial)
+
+
+def tidy(folder: Path) -> None:
+    """Put right and remove what builders of an index left that were killed."""
+    with _alone(folder.parent):
+        _mend(folder)
+        sweep(folder.parent, folder.name)
 
 
 def install(partial: Path, folder: Path) -> None:
@@ -60,34 +67,62 @@ def install(partial: Path, folder: Path) -> None:
         if not os.path.lexists(folder):
             files.rename(partial, folder)
         elif not files.exchange(partial, folder):
-            aside = partial.with_name(partial.name.replace(".partial-", ".replaced-"))
+            aside = _aside_path(partial)
             files.rename(folder, aside)
             try:
                 files.rename(partial, folder)
             except BaseException:
                 files.rename(aside, folder)
                 raise
-            files.rename(aside, partial)
+            with contextlib.suppress(OSError):
+                files.remove_tree(aside)
         files.sync_directory(folder.parent)
 
 
-def mend(folder: Path) -> None:
+def put_back(folder: Path) -> bool:
+    """Where a builder was killed between two renames, give the old index its name again.
+
+    Returns
+    -------
+    bool
+        Whether there is anything under that name now.
+
+    Raises
+    ------
+    NotAnIndexError
+        It cannot be renamed.
+    """
+    aside = _aside(folder)
+    if aside:
+        try:
+            with _alone(folder.parent):
+                _mend(folder)
+        except OSError as error:
+            raise NotAnIndexError(
+                f"{folder}: a builder that was stopped has left the index at {aside[0]} , and it cannot be put back "
+                f"({error.strerror}): rename it to {folder.name}",
+                path=folder,
+            ) from error
+    return os.path.lexists(folder)
+
+
+def _mend(folder: Path) -> None:
     """Finish what a builder that was killed between two renames has begun."""
-    prefix = partial_path(folder.parent, folder.name).name.partition(".partial-")[0] + ".replaced-"
-    for name in sorted(os.listdir(folder.parent)):
-        if name.startswith(prefix):
-            if os.path.lexists(folder):
-                files.remove_tree(folder.parent / name)
-            else:
-                files.rename(folder.parent / name, folder)
+    for aside in _aside(folder):
+        if os.path.lexists(folder):
+            files.remove_tree(aside)
+        else:
+            files.rename(aside, folder)
 
 
-def mend_alone(folder: Path) -> bool:
-    """Put back an old index that a killed builder has left aside; return whether there is one in the place then."""
-    if folder.parent.is_dir():
-        with _alone(folder.parent):
-            mend(folder)
-    return folder.is_dir()
+def _aside(folder: Path) -> list[Path]:
+    prefix = _aside_path(partial_path(folder.parent, folder.name)).name.partition(_ASIDE)[0] + _ASIDE
+    names = os.listdir(folder.parent) if folder.parent.is_dir() else []
+    return [folder.parent / name for name in sorted(names) if name.startswith(prefix)]
+
+
+def _aside_path(partial: Path) -> Path:
+    return partial.with_name(partial.name.replace(_PARTIAL, _ASIDE))
 
 
 def check_replaceable(folder: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from loaderx.errors import OptionError, StaleIndexError
+from loaderx.store.options import check_path
 
 LOCATIONS = "sample_locations.bin"
 NAMES = "file_location.txt"
@@ -200,7 +201,7 @@ def find_place(
     index_folder : path, optional
         Another folder for the index; a relative one begins in the base.
     """
-    path = Path(os.path.abspath(os.fspath(base_path)))
+    path = Path(os.path.abspath(check_path(base_path)))
     single = path.name if path.is_file() else None
     base = path if single is None else path.parent
     if index_folder is None:

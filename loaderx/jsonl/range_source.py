@@ -7,23 +7,20 @@ import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, SupportsIndex
-
-import numpy as np
+from typing import Any, SupportsIndex
 
 from loaderx._core.maps import FileMap
 from loaderx._core.ranges import Ranges
 from loaderx._core.threads import available_cpus
-from loaderx.errors import JsonlError, LoaderxError, RecordIndexError, StaleIndexError, StoreIOError
+from loaderx.errors import JsonlError, LoaderxError, RecordIndexError, StoreIOError
+from loaderx.jsonl.files import Files, refused, stale
 from loaderx.jsonl.index import Index
+from loaderx.jsonl.layout import LOCATIONS, ROW_BYTES, find_place
 from loaderx.jsonl.locating import LineNumbers, parse_error
 from loaderx.store.buffers import Indices
 
-LOCATIONS = "sample_locations.bin"
-
-_ROW_BYTES = 24
 _MOST_OPEN = 256
-_MOST_TRIES = 8
+_MOST_TRIES = 100
 
 
 class RangeSource:
@@ -55,20 +52,11 @@ class RangeSource:
         self._team = threads or available_cpus()
         self._are_lines = trims
         mapped = io == "mmap"
-        for _ in range(_MOST_TRIES):
-            index = Index.open(path, index_folder=index_folder, allow_outside=allow_outside)
-            self._table_path = index.folder / LOCATIONS
-            self.length = len(index)
-            try:
-                table = FileMap(self._table_path, max(self.length, 1) * _ROW_BYTES, mapped)
-            except OSError as error:
-                raise refused(path, self._table_path, error) from error
-            if _is_same(index, table):
-                break  # else another index has taken its place meanwhile
-        else:
-            raise stale(self._table_path, "changes all the time")
+        index, table = _open_index(path, index_folder, allow_outside, mapped)
+        self.length = len(index)
+        self._table_path = index.folder / LOCATIONS
         # What opens the files must not keep what reads them, or they would be closed by the garbage collector only.
-        self._files = Files(path, index.paths, mapped)
+        self._files = Files(path, index.paths, index.facts.files if index.facts is not None else None, mapped)
         self._ranges = Ranges(
             table, self.length, len(index.paths), self._files.open, trims, most_open_files()
         )
@@ -145,96 +133,32 @@ class RangeSource:
         return parse_error(Path(self._files.paths[file]), line_number, byte_offset, index, raw, error)
 
 
-class _Stamp(NamedTuple):
-    """What a file was when the dataset was opened."""
-
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-
-
-class Files:
-    """The text files of an index, opened by their numbers.
-
-    Parameters
-    ----------
-    store : pathlib.Path
-        Named in errors.
-    paths : list of str
-    mapped : bool
-    """
-
-    def __init__(self, store: Path, paths: list[str], mapped: bool) -> None:
-        self._store = store
-        self.paths = paths
-        self._mapped = mapped
-        # Not what the index says of them: one that another program wrote says nothing.
-        self._stamps = [self._stamp(path) for path in paths]
-
-    def open(self, number: int) -> FileMap:
-        """Open a file, which has to be the one it was when the dataset was opened, or that one and longer.
-
-        Raises
-        ------
-        StaleIndexError, StoreIOError
-        """
-        path, then = self.paths[number], self._stamps[number]
-        now = self._stamp(path)
-        if (now.device, now.inode) != (then.device, then.inode):
-            raise stale(path, "is another file than when the dataset was opened")
-        if now.size < then.size:
-            raise stale(
-                path, f"has {now.size} bytes, and had {then.size} when the dataset was opened: it was cut off"
-            )
-        if now.size == then.size and now.mtime_ns != then.mtime_ns:
-            raise stale(path, "was changed since the dataset was opened")
+def _open_index(
+    path: Path, index_folder: str | os.PathLike[str] | None, allow_outside: bool, mapped: bool
+) -> tuple[Index, FileMap]:
+    """Open an index, and its table as the core reads it: both of the same one, which may be replaced meanwhile."""
+    table_path = find_place(path, index_folder).folder / LOCATIONS
+    for _ in range(_MOST_TRIES):
+        before = _identity(table_path)
+        index = Index.open(path, index_folder=index_folder, allow_outside=allow_outside)
         try:
-            file = FileMap(path, max(then.size, 1), self._mapped)
-            is_same = file.is_at(path)
+            table = FileMap(table_path, max(len(index), 1) * ROW_BYTES, mapped)
+            if table.is_at(table_path) and before is not None and before == _identity(table_path):
+                return index, table
+        except FileNotFoundError:
+            pass
         except OSError as error:
-            raise refused(self._store, path, error) from error
-        if not is_same:
-            raise stale(path, "is being replaced")
-        return file
-
-    def read_at(self, number: int, byte_offset: int, n_bytes: int) -> bytes:
-        """Read some bytes of a file, fewer where it ends."""
-        return self.open(number).read(byte_offset, n_bytes)
-
-    def _stamp(self, path: str) -> _Stamp:
-        try:
-            info = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            raise stale(path, "is gone") from None
-        except OSError as error:
-            raise refused(self._store, path, error) from error
-        return _Stamp(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
+            raise refused(path, table_path, error) from error
+    raise stale(table_path, "is replaced again and again")
 
 
-def _is_same(index: Index, table: FileMap) -> bool:
-    """Return whether an index's rows and a table are those of one file, as far as can be told by the last of them."""
-    n_rows = len(index)
-    if n_rows == 0:
-        return True
-    rows = table.read((n_rows - 1) * _ROW_BYTES, _ROW_BYTES)
-    return rows == np.asarray(index.locations[-1]).astype("<u8").tobytes()
-
-
-def stale(file: str | os.PathLike[str], reason: str) -> StaleIndexError:
-    """Return the error for a file that is not what was indexed."""
-    return StaleIndexError(
-        f"{file} {reason}: open the dataset anew, and index the files anew where that is refused",
-        file=Path(file),
-        reason=reason,
-    )
-
-
-def refused(store: Path, path: str | os.PathLike[str], error: OSError) -> StoreIOError:
-    """Return the error for a file that the system does not open."""
-    return StoreIOError(
-        f"{path}: could not open it: {error.strerror}", store=store, path=Path(path), errno=error.errno
-    )
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Return what tells a file from another one under its name; None: there is none."""
+    try:
+        info = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def most_open_files() -> int:

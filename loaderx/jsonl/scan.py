@@ -58,9 +58,9 @@ class Lines(NamedTuple):
     rows : bytes
         `layout.ROW_BYTES` each.
     n_bytes : int
-        Bytes of the file that were scanned for them.
+        Bytes of the file that have been scanned meanwhile.
     facts : FileFacts or None
-        With the last rows of a file: what it is. Its `unfinished_sample` is 0 where the last row is of a line without
+        At the end of a file: what it is. Its `unfinished_sample` is 0 where the last row is of a line without
         an end, for the number of that sample is not known here.
     """
 
@@ -100,7 +100,7 @@ def find_lines(todos: Sequence[Todo], threads: int) -> Iterator[Lines]:
         if isinstance(result, list):
             yield from result
         else:
-            yield line.join(result)
+            yield from line.join(result)
 
 
 class _Group(NamedTuple):
@@ -168,17 +168,17 @@ class _Carry:
         self._start = 0
         self._has_text = False
 
-    def join(self, result: _Result) -> Lines:
-        """Return the lines of the next piece, with the one that it ends or, where it is the last, leaves open."""
+    def join(self, result: _Result) -> Iterator[Lines]:
+        """Yield the lines of the next piece, with the one that it ends or, where it is the last, leaves open."""
         piece, todo = result.piece, result.piece.todo
-        rows = [result.rows]
-        if piece.offset == todo.start:
-            self._start, self._has_text = result.line_start, result.has_text
-        elif result.head_end < 0:
+        begins = piece.offset == todo.start
+        if not begins:
             self._has_text |= result.head_text
-        else:
-            if self._has_text or result.head_text:
-                rows.insert(0, _ROW.pack(todo.number, self._start, result.head_end - self._start))
+            if self._has_text and result.head_end >= 0:
+                yield self._line_to(todo, result.head_end)
+        if result.rows:
+            yield Lines(todo.number, result.rows, 0, None)
+        if begins or result.head_end >= 0:
             self._start, self._has_text = result.line_start, result.has_text
         facts = None
         if piece.is_last:
@@ -187,7 +187,7 @@ class _Carry:
                 raise changed(todo.path, _MEANWHILE)
             is_sample = self._start < todo.size and self._has_text
             if is_sample:
-                rows.append(_ROW.pack(todo.number, self._start, todo.size - self._start))
+                yield self._line_to(todo, todo.size)
             facts = FileFacts(
                 todo.size,
                 piece.before.st_mtime_ns,
@@ -195,7 +195,10 @@ class _Carry:
                 self._start,
                 0 if is_sample else None,
             )
-        return Lines(todo.number, b"".join(rows), piece.n_bytes, facts)
+        yield Lines(todo.number, b"", piece.n_bytes, facts)
+
+    def _line_to(self, todo: Todo, end: int) -> Lines:
+        return Lines(todo.number, _ROW.pack(todo.number, self._start, end - self._start), 0, None)
 
 
 def _cut(todos: Sequence[Todo]) -> Iterator[_Piece | _Group]:
@@ -246,7 +249,7 @@ def _in_order(call: Callable[[_Work], _Done], works: Iterator[_Work], threads: i
         try:
             for work in works:
                 running.append(pool.submit(call, work))
-                if len(running) > 2 * threads:
+                if len(running) > threads + 1:  # each thread has work, and one piece waits
                     yield running.popleft().result()
             while running:
                 yield running.popleft().result()

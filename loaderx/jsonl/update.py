@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from loaderx.errors import NotAnIndexError
 from loaderx.jsonl.build import os_errors_named
 from loaderx.jsonl.fingerprint import look_at
 from loaderx.jsonl.index import Index
-from loaderx.jsonl.install import building, check_replaceable, install
+from loaderx.jsonl.install import building, check_replaceable, install, tidy
 from loaderx.jsonl.layout import DEFAULT_PATTERN, FACTS, ROW_BYTES, FileFacts, find_place
 from loaderx.jsonl.scan import Todo, changed, find_lines
 from loaderx.jsonl.walk import find_files
@@ -95,6 +96,8 @@ def update_index(
             todos.append(Todo(len(names), os.path.join(place.base, file.name), 0, file.size))
             names.append(file.name)
     if not todos and tuple(facts.values()) == index.facts.files:
+        with contextlib.suppress(OSError):  # the folder need not be one that can be written to
+            tidy(place.folder)
         return index
     with (
         reporting(progress, sum(todo.size - todo.start for todo in todos)) as report,

@@ -131,7 +131,8 @@ def add_lines(
         if lines.facts is not None:
             last = None if lines.facts.unfinished_sample is None else begun[number]
             facts[number] = lines.facts._replace(unfinished_sample=last)
-        report(lines.n_bytes)
+        if lines.n_bytes:
+            report(lines.n_bytes)
     return set(begun)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from loaderx.errors import DocumentError, LoaderxError
+from loaderx.errors import DocumentError, JsonlError
 from loaderx.tokens.sources import Place, Source
 from loaderx.tokens.texts import PLAIN, TextError, TextOf, read_text
 
 #: What happens to a record without a text: an error, nothing but being counted, or a call with the error.
-OnError: TypeAlias = "Literal['raise', 'skip'] | Callable[[LoaderxError], object]"
+OnError: TypeAlias = "Literal['raise', 'skip'] | Callable[[DocumentError | JsonlError], object]"
 
 #: How many were skipped so far, by what was wrong with them.
 Skips: TypeAlias = "dict[str, int]"
@@ -89,27 +89,23 @@ def read_batches(
 
     Raises
     ------
-    DocumentError
-        A record has no text, and `on_error` is "raise"; behind the batch of the documents before it.
+    DocumentError, JsonlError
+        A record has no text, or is no JSON, and `on_error` is "raise"; behind the batch of the documents before it.
     """
     batch, n_characters = Batch(skips_behind=skips, place_behind=after), 0
     for record, place in source.read(after):
         try:
-            if isinstance(record, LoaderxError):
+            if isinstance(record, JsonlError):
                 raise record
             texts, types = read_text(record, text, allow_empty)
-        except (TextError, LoaderxError) as error:
-            fault = (
-                document_error(source, place, error.kind, error.problem)
-                if isinstance(error, TextError)
-                else error
-            )
+        except (TextError, JsonlError) as error:
+            fault = error if isinstance(error, JsonlError) else _as_document_error(source, place, error)
             if on_error == "raise":
                 yield batch  # what comes before it is written
                 raise fault from None
             if callable(on_error):
                 on_error(fault)
-            kind = getattr(fault, "kind", None) or type(fault).__name__
+            kind = "json" if isinstance(fault, JsonlError) else fault.kind
             skips = {**skips, kind: skips.get(kind, 0) + 1}
             batch.skips_behind, batch.place_behind = skips, place
             continue
@@ -125,6 +121,10 @@ def read_batches(
             yield batch
             batch, n_characters = Batch(skips_behind=skips, place_behind=place), 0
     yield batch
+
+
+def _as_document_error(source: Source, place: Place, error: TextError) -> DocumentError:
+    return document_error(source, place, error.kind, error.problem)
 
 
 def document_error(source: Source, place: Place, kind: str, problem: str) -> DocumentError:

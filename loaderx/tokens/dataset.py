@@ -36,6 +36,8 @@ class _Reader(Protocol):
     def read_batch(self, idxs: Any) -> dict[str, Any]:
         """Return a batch of each array."""
 
+    def prefetch(self, idxs: Any) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -61,7 +63,7 @@ class TokensDataset:
     io : {"mmap", "pread"}
     timeout_s : float
     verify : bool
-        As in `Dataset`; a data-forager index has no use for them, but for `max_batch_bytes`.
+        As in `Dataset`; for a data-forager index the last two mean nothing.
 
     Attributes
     ----------
@@ -83,6 +85,8 @@ class TokensDataset:
         They are of another dtype, or what describes them is wrong.
     OptionError
         `token_dtype` is needed, or no integer type.
+    StaleIndexError
+        Files that an index lists are gone, or shorter than it says.
     CorruptRecordError, FormatVersionError, StoreIOError
 
     Notes
@@ -164,6 +168,19 @@ class TokensDataset:
         """
         return self._given(self._reader.read_batch(idxs))
 
+    def prefetch(self, idxs: Any) -> None:
+        """Have the system begin to read samples that will be wanted soon (`Dataset.prefetch`).
+
+        Parameters
+        ----------
+        idxs : slice, sequence of int, or ndarray of int or bool
+
+        Raises
+        ------
+        RecordIndexError, ClosedError, TypeError
+        """
+        self._reader.prefetch(idxs)
+
     def _given(self, found: dict[str, Any]) -> Any:
         return found if len(found) > 1 else found[TOKENS]
 
@@ -210,6 +227,10 @@ class _StoreTokens:
     def read_batch(self, idxs: Any) -> dict[str, Any]:
         return {name: store.__getitems__(idxs) for name, store in self._stores.items()}
 
+    def prefetch(self, idxs: Any) -> None:
+        for store in self._stores.values():
+            store.prefetch(idxs)
+
     def close(self) -> None:
         for store in self._stores.values():
             store.close()
@@ -225,7 +246,9 @@ def _open(
     if os.path.lexists(path / MANIFEST) or os.path.lexists(path / SCHEMA):
         return _open_stores(path, token_dtype, {"max_batch_bytes": max_batch_bytes, **options})
     if is_token_index(path, index_folder):
-        return RangeTokens(path, index_folder, token_dtype, max_batch_bytes)
+        return RangeTokens(
+            path, index_folder, token_dtype, max_batch_bytes, options["threads"], options["io"]
+        )
     raise NotAStoreError(
         f"{path}: there are no tokens here: no {MANIFEST}, no {SCHEMA}, and no {index_folder}/sample_locations.bin"
         + ("" if path.exists() else "; there is nothing at this path")

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from loaderx.errors import DocumentError, LoaderxError, OptionError, StateMismatchError
+from loaderx._core.lines import LineScanner
+from loaderx.errors import JsonlError, OptionError, StateMismatchError
+from loaderx.jsonl import Index, JsonlDataset
+from loaderx.jsonl.layout import FACTS, find_place
+from loaderx.jsonl.locating import parse_error
+from loaderx.jsonl.parser import choose_parser
+from loaderx.jsonl.walk import find_files
 from loaderx.store import files
 
-_BOM = b"\xef\xbb\xbf"
-# How a file is recognised: by its size, and by so many pieces spread over it.
-_PIECES = 64
-_PIECE_BYTES = 4096
-_AT_ONCE = 256
+#: What a store of lines is known by.
+LINES = "lines.json"
+
+_BUFFER_BYTES = 1 << 18
+# Records that are asked for ahead, where a source can be asked.
+_AHEAD = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +74,40 @@ class Source(Protocol):
 
 
 class LineFiles:
-    """JSONL files, read line by line as they are.
+    """JSONL files, read line by line as they are. Blank lines are no records, as in an index.
 
     Parameters
     ----------
     base : pathlib.Path
         The folder that names are relative to.
-    paths : list of pathlib.Path
-        In their order.
+    names : list of str
+        The files, in their order.
     """
 
-    def __init__(self, base: Path, paths: list[Path]) -> None:
+    def __init__(self, base: Path, names: list[str]) -> None:
         self._base = base
-        self._paths = paths
+        self._names = names
+        self._paths = [base / name for name in names]
         with files.errors_named(base, "look at its files"):
-            self._sizes = [os.stat(path).st_size for path in paths]
-        self._before = [sum(self._sizes[:number]) for number in range(len(paths) + 1)]
+            self._sizes = [os.stat(path).st_size for path in self._paths]
+        self._before = [0, *accumulate(self._sizes)]
         self.total_bytes: int | None = self._before[-1]
+        self._parse = choose_parser(None)
 
     def identity(self) -> dict[str, Any]:
         """Return the names of the files, their sizes and what they hold."""
         found = []
-        for path, n_bytes in zip(self._paths, self._sizes, strict=True):
-            name = os.path.relpath(path, self._base).replace(os.sep, "/")
-            found.append({"path": name, "bytes": n_bytes, "fingerprint": _fingerprint(path, n_bytes)})
+        for name, path, n_bytes in zip(self._names, self._paths, self._sizes, strict=True):
+            with (
+                files.errors_named(self._base, f"read {name}"),
+                files.opened(files.open_to_read(path)) as descriptor,
+            ):
+                fingerprint = LineScanner().fingerprint(descriptor, n_bytes)
+            found.append({"path": name, "bytes": n_bytes, "fingerprint": f"{fingerprint or 0:016x}"})
         return {"kind": "files", "files": found}
 
     def read(self, after: Place | None) -> Iterator[tuple[Any, Place]]:
-        """Yield the object of each line that is not blank; a `DocumentError` for one that is no JSON."""
+        """Yield the object of each line that is not blank; a `JsonlError` for one that is no JSON."""
         record = -1 if after is None else after.record
         first = 0 if after is None else after.file
         for number in range(first, len(self._paths)):
@@ -104,34 +116,28 @@ class LineFiles:
                 begin, lines_before = after.end, after.line_number
             for line, end, line_number in self._lines(number, begin, lines_before):
                 record += 1
-                place = Place(record, number, end, line_number)
-                yield self._parse(line, place), place
+                try:
+                    found = self._parse(line)
+                except Exception as error:
+                    found = parse_error(
+                        self._paths[number], line_number, end - len(line), record, line.rstrip(b"\r\n"), error
+                    )
+                yield found, Place(record, number, end, line_number)
 
     def _lines(self, number: int, at: int, line_number: int) -> Iterator[tuple[bytes, int, int]]:
-        """Yield the lines of a file that are not blank, where each ends, and its number; not what came in meanwhile."""
-        with open(self._paths[number], "rb") as stream:
+        """Yield the lines of a file that are not blank, where each ends, and its number; not what came in since."""
+        with (
+            files.errors_named(self._base, f"read {self._names[number]}"),
+            open(self._paths[number], "rb", buffering=_BUFFER_BYTES) as stream,
+        ):
             stream.seek(at)
-            while at < self._sizes[number] and (line := stream.readline(self._sizes[number] - at)):
+            while line := stream.readline(self._sizes[number] - at):
                 begin, at = at, at + len(line)
                 line_number += 1
-                if begin == 0 and line.startswith(_BOM):
-                    line = line[len(_BOM) :]
+                if begin == 0 and line.startswith(BOM_UTF8):
+                    line = line[len(BOM_UTF8) :]
                 if line.strip(b" \t\r\n"):
                     yield line, at, line_number
-
-    def _parse(self, line: bytes, place: Place) -> Any:
-        try:
-            return json.loads(line)
-        except (ValueError, RecursionError) as error:
-            file, line_number = self.name(place)
-            return DocumentError(
-                f"{file}, line {line_number} (document {place.record}): not JSON: {error}",
-                document=place.record,
-                file=file,
-                line_number=line_number,
-                kind="json",
-                problem=f"not JSON: {error}",
-            )
 
     def done_bytes(self, place: Place) -> int:
         """Return the bytes of the files before, and of this one's lines."""
@@ -148,24 +154,32 @@ class Indexed:
     Parameters
     ----------
     records : object
-        With `__len__` and `__getitem__`, and perhaps `__getitems__`.
+        With `__len__` and `__getitem__`, and perhaps `prefetch`.
+    identity : dict, optional
+        What is known of it, as JSON; None: its length.
     """
 
     total_bytes: int | None = None
 
-    def __init__(self, records: Any) -> None:
+    def __init__(self, records: Any, identity: dict[str, Any] | None = None) -> None:
         self._records = records
+        self._identity = identity or {"kind": "sequence", "records": len(records)}
+        self._prefetch = getattr(records, "prefetch", None)
 
     def identity(self) -> dict[str, Any]:
-        """Return its length: what it holds nobody knows before it is read."""
-        return {"kind": "sequence", "records": len(self._records)}
+        """Return what is known of it."""
+        return self._identity
 
     def read(self, after: Place | None) -> Iterator[tuple[Any, Place]]:
-        """Yield record after record."""
-        for record in range(0 if after is None else after.record + 1, len(self._records)):
+        """Yield record after record; an error of ours in place of one that cannot be read."""
+        first = 0 if after is None else after.record + 1
+        length = len(self._records)
+        for record in range(first, length):
+            if self._prefetch is not None and (record - first) % _AHEAD == 0:
+                self._prefetch(range(record, min(record + _AHEAD, length)))
             try:
                 found = self._records[record]
-            except LoaderxError as error:
+            except JsonlError as error:
                 found = error
             yield found, Place(record)
 
@@ -223,25 +237,27 @@ def open_source(source: Any, pattern: str) -> Source:
 
     Parameters
     ----------
-    source : path, sequence of pathlib.Path, object with a length and ``[i]``, or iterable
-        A path is a JSONL file, or a folder of them.
+    source : path, sequence of pathlib.Path, Index, object with a length and ``[i]``, or iterable
+        A path is a JSONL file, or a folder of them; read through its index where it has one.
     pattern : str
-        Which files of a folder.
+        Which files of a folder without an index.
 
     Raises
     ------
     OptionError
         It is none of these, or there are no files.
+    StaleIndexError
+        The files are not what was indexed.
     StoreIOError
     """
+    if isinstance(source, Index):
+        return _indexed(source)
     if isinstance(source, str | os.PathLike):
-        path = Path(os.path.abspath(source))
-        if path.is_dir():
-            return LineFiles(path, _find_files(path, pattern))
-        return LineFiles(path.parent, [path])
+        return _open_path(Path(os.path.abspath(source)), pattern)
     if isinstance(source, list | tuple) and source and all(isinstance(item, os.PathLike) for item in source):
-        paths = [Path(os.path.abspath(path)) for path in source]
-        return LineFiles(Path(os.path.commonpath([path.parent for path in paths])), paths)
+        paths = [os.path.abspath(path) for path in source]
+        base = Path(os.path.commonpath([os.path.dirname(path) for path in paths]))
+        return LineFiles(base, [os.path.relpath(path, base) for path in paths])
     if not isinstance(source, Mapping | bytes | bytearray | set | frozenset):
         if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
             return Indexed(source)
@@ -255,21 +271,27 @@ def open_source(source: Any, pattern: str) -> Source:
     )
 
 
-def _find_files(folder: Path, pattern: str) -> list[Path]:
-    found = sorted(path for path in folder.glob(pattern) if path.is_file())
-    if not found:
-        raise OptionError(f"{folder}: no file here is called {pattern}", option="source", value=folder)
-    return found
+def _open_path(path: Path, pattern: str) -> Source:
+    if (path / LINES).is_file():
+        lines = JsonlDataset(path)
+        return Indexed(lines, {"kind": "store of lines", "records": len(lines)})
+    place = find_place(path)
+    # An index that another program wrote may be one of anything.
+    if (place.folder / FACTS).is_file():
+        return _indexed(Index.open(path))
+    with files.errors_named(path, "find its files"):
+        names = [found.name for found in find_files(place, pattern)] if path.is_dir() else [path.name]
+    if not names:
+        raise OptionError(f"{path}: no file here is called {pattern}", option="source", value=path)
+    return LineFiles(place.base, names)
 
 
-def _fingerprint(path: Path, n_bytes: int) -> str:
-    """Return a hash of a file's first `n_bytes`: of all of a small one, of pieces spread over a large one."""
-    digest = hashlib.blake2b(digest_size=16)
-    with open(path, "rb", buffering=0) as stream:
-        if n_bytes <= _PIECES * _PIECE_BYTES:
-            digest.update(stream.read(n_bytes))
-        else:
-            for piece in range(_PIECES):
-                stream.seek((n_bytes - _PIECE_BYTES) * piece // (_PIECES - 1))
-                digest.update(stream.read(_PIECE_BYTES))
-    return digest.hexdigest()
+def _indexed(index: Index) -> Indexed:
+    identity: dict[str, Any] = {"kind": "index", "records": len(index)}
+    if index.facts is not None:
+        identity["locations"] = index.facts.locations.xxh3_64
+        identity["files"] = [
+            {"path": name, "bytes": file.size, "fingerprint": file.fingerprint}
+            for name, file in zip(index.names, index.facts.files, strict=True)
+        ]
+    return Indexed(JsonlDataset(index.base, index_folder=index.folder), identity)

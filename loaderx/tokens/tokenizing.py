@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from loaderx.arrays.progress import Progress as Report
-from loaderx.arrays.progress import reporting
 from loaderx.errors import SchemaError, StateMismatchError
 from loaderx.store.options import check_choice, check_count, check_flag, check_path
+from loaderx.store.progress import Progress as Report
+from loaderx.store.progress import reporting
 from loaderx.tokens.batches import Batch, OnError, document_error, read_batches
 from loaderx.tokens.encoders import EncodeError, Encoder, as_encoder
 from loaderx.tokens.options import Options, check_options
@@ -60,10 +60,11 @@ def tokenize(
 
     Parameters
     ----------
-    source : path, sequence of pathlib.Path, dataset, or iterable
-        A JSONL file, or a folder of them (`pattern`), or several files; anything with a length and ``[i]``; or any
-        iterable of records, read once. A record is an object (a dict) or a string. Documents are numbered from 0 in
-        their order.
+    source : path, sequence of pathlib.Path, Index, dataset, or iterable
+        A JSONL file, or a folder of them, or a store of lines; several files; anything with a length and ``[i]``, such
+        as a `JsonlDataset`; or any iterable of records, read once. Files are read through their index where they have
+        one, and line by line where not. A record is an object (a dict) or a string. Documents are numbered from 0 in
+        their order: those of a `JsonlDataset` by their indices.
     dest : str or os.PathLike
         The dataset's folder, which appears when it is complete. Until then the run writes to ``DEST.unfinished``.
     encode : tokenizers.Tokenizer, transformers tokenizer, or callable
@@ -107,7 +108,7 @@ def tokenize(
         What to do about a record that is no JSON, or has no text: its key is missing, or the text is empty, null or no
         string. "skip" counts it and goes on; a callable is called with the error first, and may raise it.
     pattern : str
-        Which files of a folder, in the order of their names.
+        Which files of a folder without an index; as in `build_index`.
     codec : {"raw", "zstd", "zstd_shuffle"}
     level : int, optional
         As in `write_dataset`.
@@ -128,6 +129,10 @@ def tokenize(
     ------
     DocumentError
         A record has no text, or its ids do not fit the dtype. What was written stays, and the next run goes on there.
+    JsonlError
+        A line is no JSON.
+    StaleIndexError
+        The files are not what was indexed.
     StateMismatchError
         A run with other options, or of another source, has written or begun `dest`.
     TokenizeError

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from loaderx import DataLoader, Dataset, write_dataset, write_ragged
+from loaderx.jsonl import build_index
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHERS = re.compile(r"(OMPI_COMM_WORLD|PMI|SLURM)_.*|RANK|WORLD_SIZE|LOCAL_RANK|MASTER_.*")
@@ -105,6 +106,19 @@ def test_torchs_workers_read_after_the_parent_has(start_method: str, tmp_path: P
     (seen,) = run_side_by_side(["tests.frameworks.torch_workers_program", str(tmp_path), start_method])
     kinds = ["collated", "ragged", "second pass"] + ["stacked", "images"] * (start_method == "fork")
     assert seen == dict.fromkeys(kinds, 512)
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_torchs_workers_read_lines_of_json(start_method: str, tmp_path: Path) -> None:
+    text = "." * 1000  # enough of it for a team of threads
+    lines = [json.dumps({"n": n, "text": text})[: 20 if n % 10 == 0 else None] for n in range(1000)]
+    (tmp_path / "0.jsonl").write_text("\n".join(lines[:600]))
+    (tmp_path / "1.jsonl").write_text("\n".join(lines[600:]))
+    build_index(tmp_path)
+    (seen,) = run_side_by_side(["tests.frameworks.torch_lines_program", str(tmp_path), start_method])
+    kinds = ["lists", "placed"] + ["collated", "singles", "shuffled"] * (start_method == "fork")
+    assert seen == dict.fromkeys(kinds, True)
 
 
 @pytest.fixture

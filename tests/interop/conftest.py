@@ -1,3 +1,3 @@
-"""Leave the peer's own script out of the collection: it imports the peer's loaderx, and runs elsewhere."""
+"""Leave the peers' own scripts out of the collection: they import the peers, and run elsewhere."""
 
-collect_ignore = ["peer_process.py"]
+collect_ignore = ["forager_process.py", "peer_process.py"]

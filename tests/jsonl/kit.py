@@ -11,21 +11,7 @@ from typing import Any
 import numpy as np
 
 from loaderx import Zrecord
-
-BOM = b"\xef\xbb\xbf"
-
-
-def find_lines(data: bytes) -> list[tuple[int, bytes]]:
-    """Return where each sample of a file begins, and its bytes with their line end: the rules, once more and slowly."""
-    at = len(BOM) if data.startswith(BOM) else 0
-    found = []
-    while at < len(data):
-        end = data.find(b"\n", at)
-        end = len(data) if end < 0 else end + 1
-        if data[at:end].strip(b" \t\r\n"):
-            found.append((at, data[at:end]))
-        at = end
-    return found
+from tests.jsonl.oracle import MARK, lines_of
 
 
 def without_end(line: bytes) -> bytes:
@@ -41,9 +27,9 @@ def write_files(base: Path, files: Mapping[str, bytes]) -> list[bytes]:
     for number, (name, data) in enumerate(files.items()):
         (base / name).parent.mkdir(parents=True, exist_ok=True)
         (base / name).write_bytes(data)
-        for at, line in find_lines(data):
-            rows.append((number, at, len(line)))
-            samples.append(without_end(line))
+        for at, size in lines_of(data):
+            rows.append((number, at, size))
+            samples.append(without_end(data[at : at + size]))
     write_index(base, list(files), rows)
     return samples
 
@@ -81,7 +67,7 @@ def write_corpus(base: Path, n: int = 500, n_files: int = 3) -> list[dict[str, A
         lines = [json.dumps(objects[i], ensure_ascii=bool(i % 2)).encode() for i in part]
         data = b"".join(line + end for line in lines)
         if number % 3 == 2:
-            data = BOM + data.removesuffix(end)
+            data = MARK + data.removesuffix(end)
         files[f"part {number} [ü]/#{number}.jsonl"] = data
     write_files(base, files)
     return objects

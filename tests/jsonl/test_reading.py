@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from loaderx import ClosedError, OptionError, RecordIndexError
-from loaderx.jsonl import ByteRangeDataset, JsonlDataset, TextLinesDataset
-from tests.jsonl.kit import find_lines, some_object, write_corpus, write_files, write_line_store
+from loaderx.jsonl import ByteRangeDataset, JsonlDataset, TextLinesDataset, build_index
+from tests.jsonl.kit import some_object, write_corpus, write_files, write_index, write_line_store
 
 N = 120
-ROOT_KINDS = ["files", "store"]
+KINDS = ["two files", "index", "store"]
 
 
 class Index:
@@ -66,11 +66,13 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return write_corpus(tmp_path_factory.mktemp("unused"), N)
 
 
-@pytest.fixture(scope="module", params=ROOT_KINDS)
+@pytest.fixture(scope="module", params=KINDS)
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("corpus")
     objects = write_corpus(base, N)
-    if request.param == "files":
+    if request.param == "index":
+        assert len(build_index(base)) == N
+    if request.param != "store":
         return base
     return write_line_store(base / "lines.zr", [json.dumps(item).encode() for item in objects])
 
@@ -273,8 +275,6 @@ def test_encodings_that_do_not_have_lines(tmp_path: Path, encoding: Any) -> None
 
 def test_byte_ranges_with_any_parser(tmp_path: Path) -> None:
     values = np.arange(60, dtype=np.uint16)
-    from tests.jsonl.kit import write_index
-
     (tmp_path / "tokens.bin").write_bytes(values.tobytes())
     write_index(tmp_path, ["tokens.bin"], [(0, 20 * i, 20) for i in range(6)])
     with ByteRangeDataset(tmp_path, parse=lambda raw: np.frombuffer(raw, np.uint16)) as dataset:
@@ -290,7 +290,7 @@ def test_byte_ranges_with_any_parser(tmp_path: Path) -> None:
 def test_the_lines_of_one_index_by_any_class(tmp_path: Path) -> None:
     data = b'{"a": 1}\r\n[2]\n'
     write_files(tmp_path, {"a.jsonl": data})
-    assert ByteRangeDataset(tmp_path)[:] == [line for _, line in find_lines(data)]
+    assert ByteRangeDataset(tmp_path)[:] == [b'{"a": 1}\r\n', b"[2]\n"]
     assert TextLinesDataset(tmp_path)[:] == ['{"a": 1}', "[2]"]
     assert JsonlDataset(tmp_path)[:] == [{"a": 1}, [2]]
 
@@ -331,8 +331,6 @@ def test_options_of_ranges(tmp_path: Path) -> None:
 
 def test_nothing_is_kept_for_a_sample(tmp_path: Path, rss_anon: Callable[[], int]) -> None:
     """Two million samples open and are read without a byte for each of them."""
-    from tests.jsonl.kit import write_index
-
     (tmp_path / "a.jsonl").write_bytes(b"123\n" * 1000)
     write_index(tmp_path, ["a.jsonl"], [(0, 0, 4)])
     rows = np.zeros((2_000_000, 3), "<u8")
