@@ -24,6 +24,8 @@ class Map(Transparent):
     n_skipped : int
     """
 
+    is_itemwise = True
+
     def __init__(self, upstream: Node, function: Callable[[Item], Item], skips: bool = False) -> None:
         super().__init__(upstream)
         self._function = function

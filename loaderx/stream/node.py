@@ -36,6 +36,8 @@ class Node(ABC):
     builds_inputs: ClassVar[bool] = False
     #: Whether which items it gives depends on the order of its input's shards.
     freezes_order: ClassVar[bool] = False
+    #: Whether it does something with each item for itself, so that a shuffle of all items may go below it.
+    is_itemwise: ClassVar[bool] = False
 
     @abstractmethod
     def reset(self, state: State | None = None) -> None:
