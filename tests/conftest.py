@@ -76,6 +76,7 @@ NEEDS = {
         Need("needs_torch", "torch", _has_module("torch"), "pip install torch"),
         Need("needs_jax", "jax", _has_module("jax"), "pip install jax"),
         Need("needs_ray", "Ray", _has_module("ray"), "pip install ray"),
+        Need("needs_pyarrow", "pyarrow", _has_module("pyarrow"), "pip install pyarrow"),
         Need("needs_tokenizers", "tokenizers", _has_module("tokenizers"), "pip install tokenizers"),
         Need("needs_ml_dtypes", "ml_dtypes", _has_module("ml_dtypes"), "pip install ml_dtypes"),
         Need(

@@ -71,11 +71,17 @@ class LineFiles(Files):
 
     def _explain(self, error: Exception, shard: int, line: bytes, at: int) -> JsonlError:
         path = self._paths[shard]
+        line = without_end(line)
+        if self.takes_ends:
+            try:  # what json says of a line shows its end too
+                self.parse(line)
+            except Exception as again:
+                error = again
         try:
             number = Text(path).count_lines(at) + 1
         except OSError:  # the line itself was read, and what is wrong with it is worth more than where
             number = None
-        return parse_error(Path(path), number, at, None, without_end(line), error)
+        return parse_error(Path(path), number, at, None, line, error)
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
         items: list[Item] = []

@@ -86,6 +86,7 @@ class Source(Node):
             return
         turn = self._turn
         slot = self._slots[turn]
+        self._pulls[turn] = _nothing  # should block raise, it is asked again
         try:
             self._pulls[turn] = slot.reader.block()
         except StopIteration:

@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from loaderx.jsonl.archives import TextFile
 
@@ -93,17 +93,24 @@ class Text:
 
 
 class _PlainLines:
+    _file: IO[bytes] | None = None
+
     def __init__(self, path: str, at: int) -> None:
         # To get a large buffer takes longer than to read a small file.
         buffer_bytes = max(4096, min(_BLOCK_BYTES, os.stat(path).st_size))
         self._file = open(path, "rb", buffering=buffer_bytes)  # noqa: SIM115 - closed by close
         self._file.seek(at)
+        self._read = self._file.readlines
 
     def read(self) -> list[bytes]:
-        return self._file.readlines(_BLOCK_BYTES)
+        return self._read(_BLOCK_BYTES)
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+
+    # A pass that is left in the middle leaves nothing to warn of.
+    __del__ = close
 
 
 class _CompressedLines:

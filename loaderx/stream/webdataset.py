@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import IO, Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -224,8 +224,7 @@ class _Archive:
             if member is not None and member.following > len(data):
                 if not is_all:
                     return places, found, at if key is None else begin, False
-                if member.end > len(data):
-                    raise self._error(offset + at, "cut off", f"it ends in the middle of {member.name!r}")
+                raise self._error(offset + at, "cut off", f"it ends in the middle of {member.name!r}")
             name = None if member is None else _divide(member)
             if member is not None and name is None:
                 at = member.following
@@ -270,19 +269,27 @@ def _divide(member: Member) -> tuple[str, str] | None:
 
 
 class _PlainBytes:
+    _file: IO[bytes] | None = None
+
     def __init__(self, path: str) -> None:
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by close
 
     def read(self, at: int, n_bytes: int) -> tuple[bytes, bool]:
         """Return some bytes from a place on, and whether these are all that there are."""
-        self._file.seek(at)
-        data = self._file.read(n_bytes)
-        while data and len(data) < n_bytes and (more := self._file.read(n_bytes - len(data))):
+        file = self._file
+        assert file is not None, "it was opened"
+        file.seek(at)
+        data = file.read(n_bytes)
+        while data and len(data) < n_bytes and (more := file.read(n_bytes - len(data))):
             data += more
         return data, len(data) < n_bytes
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+
+    # A pass that is left in the middle leaves nothing to warn of.
+    __del__ = close
 
 
 class _DecompressedBytes:
