@@ -14,7 +14,9 @@ PathLike: TypeAlias = str | os.PathLike[str]
 #: What sources of files take.
 Paths: TypeAlias = PathLike | Iterable[PathLike]
 
-_MAGIC = frozenset("*?[")
+
+def _is_magic(path: str) -> bool:
+    return "*" in path or "?" in path or "[" in path
 
 
 def list_files(paths: Paths) -> list[str]:
@@ -68,7 +70,7 @@ def _expand(path: str) -> list[str]:
     if not isinstance(path, str) or not path:
         raise OptionError(f"a path is {path!r}: name a file, or a pattern", option="paths", value=path)
     absolute = path if path.startswith("/") else os.path.join(os.getcwd(), path)
-    if _MAGIC.isdisjoint(path) or os.path.lexists(absolute):
+    if not _is_magic(path) or os.path.lexists(absolute):
         return [absolute]
     base, pattern = _divide(absolute)
     found = find_paths(Path(base), pattern) if os.path.isdir(base) else []
@@ -90,7 +92,7 @@ def _divide(path: str) -> tuple[str, str]:
     for at, name in enumerate(names):
         inner = os.path.join(base, name)
         # A "[" in a name that is there is a letter of it.
-        if not _MAGIC.isdisjoint(name) and not os.path.lexists(inner):
+        if _is_magic(name) and not os.path.lexists(inner):
             return base, "/".join(names[at:])
         base = inner
     return os.path.dirname(base), os.path.basename(base)

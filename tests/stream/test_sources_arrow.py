@@ -21,7 +21,9 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     for make in (Stream.from_parquet, Stream.from_arrow):
-        with pytest.raises(MissingDependencyError, match=r"pip install pyarrow, or loaderx\[arrow\]") as caught:
+        with pytest.raises(
+            MissingDependencyError, match=r"pip install pyarrow, or loaderx\[arrow\]"
+        ) as caught:
             make([])
         assert (caught.value.package, caught.value.extra) == ("pyarrow", "arrow")
 
@@ -133,7 +135,7 @@ class TestParquet:
         monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", spy)
         assert ParquetFiles([str(path)]).rebuild(0, [25, 29, 70]) == [{"n": 25}, {"n": 29}, {"n": 70}]
         assert read == [2, 7]
-        with pytest.raises(StateMismatchError, match="holds row 100 of .*, which has 100 rows here"):
+        with pytest.raises(StateMismatchError, match=r"holds row 100 of .*, which has 100 rows here"):
             ParquetFiles([str(path)]).rebuild(0, [5, 100])
 
     def test_damage_is_named(self, tmp_path: Path, tables: list[Any]) -> None:
@@ -185,14 +187,16 @@ class TestArrow:
         paths = list(map(str, write_ipc(tmp_path, tables, "file")))
         assert ArrowFiles(paths).rebuild(0, [0, 2, 6]) == [rows(7)[i] for i in (0, 2, 6)]
         for shards in (ArrowFiles(paths), ArrowTables(tables)):
-            with pytest.raises(StateMismatchError, match="holds row 7 of .*, which has 7 rows here"):
+            with pytest.raises(StateMismatchError, match=r"holds row 7 of .*, which has 7 rows here"):
                 shards.rebuild(0, [1, 7])
 
     def test_damage_is_named(self, tmp_path: Path, tables: list[Any]) -> None:
         for kind in ("file", "stream"):
             path = write_ipc(tmp_path, tables[:1], kind)[0]
             path.write_bytes(path.read_bytes()[:700])
-            with pytest.raises(ArchiveError, match=r"0\.arrow: cannot be read as an Arrow IPC file or stream"):
+            with pytest.raises(
+                ArchiveError, match=r"0\.arrow: cannot be read as an Arrow IPC file or stream"
+            ):
                 list(Stream.from_arrow(path))
 
     def test_random_order_is_refused(self, tables: list[Any]) -> None:
@@ -208,7 +212,10 @@ def test_every_type_gives_what_pyarrow_gives() -> None:
 
     day = datetime.datetime(2020, 2, 3, 4, 5, 6, 7)
     columns: dict[str, Any] = {
-        **{str(kind): pa.array([1, 0, 2], kind) for kind in (pa.int8(), pa.uint64(), pa.float32(), pa.float64())},
+        **{
+            str(kind): pa.array([1, 0, 2], kind)
+            for kind in (pa.int8(), pa.uint64(), pa.float32(), pa.float64())
+        },
         **{f"{kind}?": pa.array([1, None, 2], kind) for kind in (pa.int64(), pa.float64(), pa.uint8())},
         "half": pa.array([1.5, None, 0.0], pa.float64()).cast(pa.float32()).cast(pa.float16()),
         "nan": pa.array([float("inf"), 0.1, -0.0]),

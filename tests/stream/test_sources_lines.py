@@ -234,7 +234,9 @@ class TestChangedFiles:
         state = self.saved(paths)
         paths[0].write_bytes(b"1\n2\n9\n")
         resumed = iter(Stream.from_jsonl(paths))
-        with pytest.raises(StateMismatchError, match="part0.*has changed since: it measured 6 bytes, ") as caught:
+        with pytest.raises(
+            StateMismatchError, match=r"part0.*has changed since: it measured 6 bytes, "
+        ) as caught:
             resumed.load_state_dict(state)
         saved, here = caught.value.mismatches[str(paths[0])]
         assert saved != here
@@ -244,7 +246,9 @@ class TestChangedFiles:
         paths = write_texts(tmp_path, [b"1\n2\n", b"3\n4\n"])
         state = self.saved(paths, 3)
         paths[0].write_bytes(b"1\n2\n3\n")
-        with pytest.raises(StateMismatchError, match="has read to its end a shard that has changed since") as caught:
+        with pytest.raises(
+            StateMismatchError, match="has read to its end a shard that has changed since"
+        ) as caught:
             iter(Stream.from_jsonl(paths)).load_state_dict(state)
         assert set(caught.value.mismatches) == {"shards"}
 

@@ -64,7 +64,15 @@ def test_patterns(tree: Path, pattern: str, expected: list[str], monkeypatch: py
 def test_everything_in_natural_order_but_what_is_hidden(tree: Path) -> None:
     found = names(tree, tree / "**" / "*.jsonl")
     assert sorted(found) == sorted(
-        ["part1.jsonl", "part2.jsonl", "part10.jsonl", "a/x1.jsonl", "a/b/x2.jsonl", "a[1]/y.jsonl", "a1/z.jsonl"]
+        [
+            "part1.jsonl",
+            "part2.jsonl",
+            "part10.jsonl",
+            "a/x1.jsonl",
+            "a/b/x2.jsonl",
+            "a[1]/y.jsonl",
+            "a1/z.jsonl",
+        ]
     )
     assert found.index("part2.jsonl") < found.index("part10.jsonl")
 
@@ -108,7 +116,7 @@ def test_no_more_folders_are_listed_than_have_to_be(tree: Path, monkeypatch: pyt
 def test_what_names_nothing(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match=r"no file fits that: .* was looked through for \*\.parquet"):
         list_files(tree / "*.parquet")
-    with pytest.raises(OptionError, match="there is no folder .*nope"):
+    with pytest.raises(OptionError, match=r"there is no folder .*nope"):
         list_files(tree / "nope" / "*.jsonl")
     with pytest.raises(OptionError, match=r"a folder: say which files of it, such as .*\*\.jsonl"):
         list_files(tree / "a")

@@ -271,7 +271,9 @@ class TestShuffleOfAll:
         second = list(stream)
         assert Counter(second) == Counter(range(1_000)) and second != first
         passes = list(Stream.from_dataset(range(1_000)).shuffle(None, 1).repeat(2))
-        assert passes[:1_000] == first and Counter(passes[1_000:]) == Counter(first) and passes[1_000:] != first
+        assert (
+            passes[:1_000] == first and Counter(passes[1_000:]) == Counter(first) and passes[1_000:] != first
+        )
 
     def test_resume_everywhere_and_below_other_steps(self) -> None:
         def make(seed: int) -> Stream:
@@ -357,7 +359,9 @@ class TestReplays:
         iterator = iter(Stream.from_generator(fail, [4]))
         assert next(iterator) == 4
         for _ in range(2):
-            with pytest.raises(StreamError, match=r"from_generator: .*fail raised KeyError: .*shard 0, item 1") as caught:
+            with pytest.raises(
+                StreamError, match=r"from_generator: .*fail raised KeyError: .*shard 0, item 1"
+            ) as caught:
                 next(iterator)
             assert isinstance(caught.value.__cause__, KeyError)
 

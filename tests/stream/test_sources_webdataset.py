@@ -91,13 +91,23 @@ def test_what_is_no_member_of_a_sample_is_left_out(tmp_path: Path) -> None:
         add("b.x", b"3")
         add("a.x", b"4")
         add("last", b"no")
-    expected = [{"__key__": "a", "x": b"1", "y": b"2"}, {"__key__": "b", "x": b"3"}, {"__key__": "a", "x": b"4"}]
+    expected = [
+        {"__key__": "a", "x": b"1", "y": b"2"},
+        {"__key__": "b", "x": b"3"},
+        {"__key__": "a", "x": b"4"},
+    ]
     check_source(lambda: Stream.from_webdataset(tmp_path / "x.tar"), expected)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_samples_larger_than_any_block(tmp_path: Path, suffix: str) -> None:
-    large = [("a.x", b"1" * 3_000_000), ("a.y", b"2"), ("b.x", b"3"), ("c.x", b"4" * 1_000_000), ("c.y", b"5" * 99)]
+    large = [
+        ("a.x", b"1" * 3_000_000),
+        ("a.y", b"2"),
+        ("b.x", b"3"),
+        ("c.x", b"4" * 1_000_000),
+        ("c.y", b"5" * 99),
+    ]
     path = write_tar(tmp_path / "x.tar", large)
     packed = tmp_path / f"x.tar{suffix}"
     packed.write_bytes(COMPRESS[suffix](path.read_bytes()))
@@ -128,7 +138,13 @@ class TestDecode:
         np.save(array, np.arange(3))
         path = write_tar(
             tmp_path / "x.tar",
-            [("a.txt", "ü".encode()), ("a.x.json", b"[1]"), ("a.cls", b"7"), ("a.npy", array.getvalue()), ("a.jpg", b"j")],
+            [
+                ("a.txt", "ü".encode()),
+                ("a.x.json", b"[1]"),
+                ("a.cls", b"7"),
+                ("a.npy", array.getvalue()),
+                ("a.jpg", b"j"),
+            ],
         )
         check_source(
             lambda: Stream.from_webdataset(path, decode=True),
@@ -170,7 +186,9 @@ class TestDamage:
     def test_a_member_that_is_there_twice(self, tmp_path: Path) -> None:
         path = write_tar(tmp_path / "x.tar", [("a.x", b"1"), ("a.x", b"2"), ("b.x", b"3")])
         iterator = iter(Stream.from_webdataset(path))
-        with pytest.raises(ArchiveError, match=r"x\.tar: damaged: 'a.x' is there twice in one sample \(byte 1024 of"):
+        with pytest.raises(
+            ArchiveError, match=r"x\.tar: damaged: 'a.x' is there twice in one sample \(byte 1024 of"
+        ):
             next(iterator)
         assert list(iterator) == [{"__key__": "b", "x": b"3"}]
         check_source(lambda: Stream.from_webdataset(path, on_error="skip"), [{"__key__": "b", "x": b"3"}])
@@ -185,7 +203,11 @@ class TestDamage:
         for _ in range(2):
             with pytest.raises(ArchiveError) as caught:
                 next(iterator)
-            assert (caught.value.file, caught.value.problem, caught.value.whole_bytes) == (path, problem, whole)
+            assert (caught.value.file, caught.value.problem, caught.value.whole_bytes) == (
+                path,
+                problem,
+                whole,
+            )
 
     def test_a_header_that_is_wrong(self, tmp_path: Path) -> None:
         path = write_tar(tmp_path / "x.tar", [("a.x", b"1"), ("b.x", b"2")])
@@ -290,4 +312,3 @@ class TestHeaders:
             read_member(self.header(kind=b"x"), 0)
         with pytest.raises(TarError, match="pax"):
             read_member(self.header(kind=b"x") + b"99 a=b\n".ljust(512, b"\0"), 0)
-
