@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from loaderx.errors import ArchiveError, OptionError, StateMismatchError
-from loaderx.stream.arrow_rows import import_pyarrow, iterate_rows, rows_at_once
+from loaderx.stream.arrow_rows import import_pyarrow, make_rows, rows_at_once
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item
 from loaderx.stream.paths import list_files
@@ -175,7 +175,7 @@ def _rows_at(batches: Iterator[Any], places: Sequence[int], name: str) -> list[I
         while len(rows) + len(wanted) < len(places) and places[len(rows) + len(wanted)] < end:
             wanted.append(places[len(rows) + len(wanted)] - begin)
         if wanted:
-            rows += iterate_rows(batch.take(array(wanted)))
+            rows += make_rows(batch.take(array(wanted)))
         if len(rows) == len(places):
             return rows
         begin = end
@@ -196,7 +196,7 @@ class _ArrowReader(BlockReader):
     def block(self) -> Pull:
         try:
             begin, batch = next(self._slices)
-            rows = iterate_rows(batch)
+            rows = make_rows(batch)
         except StopIteration:
             raise
         except BaseException:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from loaderx.errors import ArchiveError, OptionError, StateMismatchError
-from loaderx.stream.arrow_rows import import_pyarrow, iterate_rows, rows_at_once
+from loaderx.stream.arrow_rows import import_pyarrow, make_rows, rows_at_once
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item
 from loaderx.stream.shards import BlockReader, Pull
@@ -126,7 +126,7 @@ class _Parquet:
                 n = bisect.bisect_left(places, min(begin + batch.num_rows, end), len(rows))
                 wanted = [place - begin for place in places[len(rows) : n]]
                 if wanted:
-                    rows += iterate_rows(batch.take(self._arrow.array(wanted)))
+                    rows += make_rows(batch.take(self._arrow.array(wanted)))
                 if n == len(places) or places[n] >= end:
                     break
         return rows
@@ -145,7 +145,7 @@ class _ParquetReader(BlockReader):
     def block(self) -> Pull:
         try:
             begin, batch = next(self._batches)
-            rows = iterate_rows(batch)
+            rows = make_rows(batch)
         except StopIteration:
             raise
         except BaseException:
