@@ -17,7 +17,7 @@
     │   ├── NotAStoreError (FileNotFoundError)   -8         no store at this path
     │   └── FormatVersionError                   -8         a store of a version this release cannot read
     ├── SchemaError (ValueError)                            schema.json, or an array that does not fit it
-    ├── ArchiveError (ValueError)                           a text file that is cut off, damaged or of another kind
+    ├── ArchiveError (ValueError)                           a file that is cut off, damaged or of another kind
     ├── OptionError (ValueError)                            an argument outside its range
     ├── StaleIndexError                                     text files that are not what was indexed
     ├── NotAnIndexError (FileNotFoundError)                 no index of text files at this path
@@ -328,14 +328,16 @@ class SchemaError(LoaderxError, ValueError):
 
 
 class ArchiveError(LoaderxError, ValueError):
-    """A text file that was to become lines and is cut off, damaged, or of a kind that is not read.
+    """A file that was to be read from its beginning (text, tar, Parquet, Arrow) and is cut off, damaged, or of a kind
+    that is not read.
 
     Attributes
     ----------
     file : pathlib.Path
     problem : {"cut off", "damaged", "of another kind"}
     whole_bytes : int
-        Bytes of its text, from the beginning, that are right.
+        Bytes of its text (of a tar archive, of the archive), from the beginning, that are right; 0 where nothing says
+        how many are.
     whole_lines : int or None
         Lines that are whole within them, blank ones not counted; None where nobody counted.
     """
@@ -471,9 +473,9 @@ class JsonlError(LoaderxError, ValueError):
     line_number : int or None
         From 1. None: it is in a store of lines, or is no line, or the file could not be read for counting.
     byte_offset : int or None
-        Where in the file it begins; None in a store of lines.
-    index : int
-        The sample's.
+        Where in the file, or in the text of a compressed one, it begins; None in a store of lines.
+    index : int or None
+        The sample's; None where lines are read in passing (`loaderx.stream`).
     excerpt : str
         What stands where the parser stopped, or at the beginning; what is not printable is escaped.
     """
@@ -482,7 +484,7 @@ class JsonlError(LoaderxError, ValueError):
     file: Path
     line_number: int | None
     byte_offset: int | None
-    index: int
+    index: int | None
     excerpt: str
 
 

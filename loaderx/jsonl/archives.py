@@ -164,6 +164,8 @@ class TextFile:
     ----------
     path : pathlib.Path
         Only read. What it is called matters where its bytes do not tell: of a name for a compressed file they have to.
+    may_be_tar : bool
+        Give the bytes of a tar archive too, which are no text.
 
     Attributes
     ----------
@@ -185,8 +187,9 @@ class TextFile:
     OSError
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, may_be_tar: bool = False) -> None:
         self.path = path
+        self._may_be_tar = may_be_tar
         self.read_bytes = self.text_bytes = self.checked_bytes = 0
         with open(path, "rb") as file:
             head = file.read(_LONGEST_MAGIC)
@@ -195,7 +198,11 @@ class TextFile:
     def __iter__(self) -> Iterator[bytes]:
         with open(self.path, "rb") as file:
             for text in self._plain(file) if self.kind is None else self._decompressed(file, self.kind):
-                if self.text_bytes == 0 and text[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
+                if (
+                    self.text_bytes == 0
+                    and not self._may_be_tar
+                    and text[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR
+                ):
                     raise self._of_another_kind("a tar archive")
                 self.text_bytes += len(text)
                 yield text

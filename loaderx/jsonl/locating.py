@@ -91,10 +91,18 @@ def _first_bad_byte(raw: bytes) -> int:
 
 
 def parse_error(
-    file: Path, line_number: int | None, byte_offset: int | None, index: int, raw: bytes, error: BaseException
+    file: Path,
+    line_number: int | None,
+    byte_offset: int | None,
+    index: int | None,
+    raw: bytes,
+    error: BaseException,
 ) -> JsonlError:
-    """Return the error for a sample that does not parse."""
-    if line_number is not None:
+    """Return the error for a sample that does not parse; without an index it is a line that is read in passing."""
+    if index is None:
+        number = "a line" if line_number is None else f"line {line_number}"
+        where = f"{file}: {number} (byte {byte_offset})"
+    elif line_number is not None:
         where = f"{file}: line {line_number} (byte {byte_offset}, sample {index})"
     elif byte_offset is not None:
         where = f"{file}: the {len(raw)} bytes from {byte_offset} on (sample {index})"

@@ -12,6 +12,8 @@ from loaderx.stream.node import Item, Key, Transparent
 class Applied(Transparent):
     """A node that changes each item by itself; keys are its input's."""
 
+    is_itemwise = True
+
     @abstractmethod
     def apply(self, item: Item) -> Item:
         """Return what becomes of an item, or raise what says why it cannot be."""

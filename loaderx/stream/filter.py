@@ -22,6 +22,7 @@ class Filter(MaySkip, Transparent):
     """
 
     called = "filter"
+    is_itemwise = True
 
     def __init__(self, upstream: Node, function: Callable[..., Any], skips: bool = False) -> None:
         super().__init__(upstream)
@@ -53,6 +54,7 @@ class IndexedFilter(Filter):
     """
 
     freezes_order = True
+    is_itemwise = False
 
     def reset(self, state: State | None = None) -> None:
         inner: State

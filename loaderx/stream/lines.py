@@ -2,201 +2,188 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from loaderx.jsonl.archives import TextFile
-from loaderx.stream.node import Item
+from loaderx.errors import JsonlError, OptionError, StateMismatchError
+from loaderx.jsonl.locating import parse_error
+from loaderx.jsonl.parser import Parse, parse_json
+from loaderx.stream.bad_rows import OnError, judge
+from loaderx.stream.calling import describe
+from loaderx.stream.files import Files
+from loaderx.stream.node import Item, Key
+from loaderx.stream.shards import MISSING, BlockReader, Pull
+from loaderx.stream.text import Text
 
-# Bytes that are read and cut into lines at a time.
-_BLOCK = 1 << 20
 _MARK = b"\xef\xbb\xbf"
-_BLANK = b" \t\r"
-
-Parse = Callable[[bytes], Item]
+_BLANK = b" \t\r\n"
 
 
-class TextFiles:
+class LineFiles(Files):
     """The lines of text files, parsed; a place is the byte of the text where the line begins.
 
-    Lines end with "\\n"; those of nothing but spaces, tabs and "\\r" are left out, and so is a byte-order mark.
+    Lines end with "\\n" or "\\r\\n"; those of nothing but spaces, tabs and "\\r" are left out, and so is a byte-order
+    mark.
 
     Parameters
     ----------
     paths : sequence of str
+    called : str
+        The method of `Stream` that makes it.
     parse : callable
-        Makes an item of a line without its "\\n".
-    explain : callable
-        ``explain(error, path, line, byte_offset)`` returns what to raise for a line that `parse` raised for.
+        Makes an item of a line, without its end.
+    on_error : "raise", "skip" or callable
+    told : dict
+        What is said of it in a state besides.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[str],
-        parse: Parse,
-        explain: Callable[[Exception, str, bytes, int], Exception],
-    ) -> None:
-        self._paths = list(paths)
-        self._parse = parse
-        self._explain = explain
+    unit = "byte"
 
-    def __len__(self) -> int:
-        return len(self._paths)
+    def __init__(
+        self, paths: Sequence[str], called: str, parse: Parse, on_error: OnError, told: dict[str, Any]
+    ) -> None:
+        super().__init__(paths)
+        self.called = called
+        self.parse = parse
+        self._on_error: OnError = on_error
+        self._told = told
+        # What reads JSON takes a line with its end, and raises for a blank one.
+        self.takes_ends = is_json(parse)
+        self.make: Callable[[bytes], Item] = parse if self.takes_ends else self._make
 
     def describe(self) -> dict[str, Any]:
-        names = hashlib.blake2b("\n".join(self._paths).encode(errors="surrogateescape"), digest_size=8)
-        return {"files": len(self._paths), "names": names.hexdigest()}
-
-    def measure(self, shard: int) -> int:
-        return os.stat(self._paths[shard]).st_size
-
-    def name(self, shard: int) -> str:
-        return self._paths[shard]
+        return super().describe() | self._told
 
     def open(self, shard: int, state: int | None = None) -> LineReader:
-        return LineReader(_Text(self._paths[shard]), state or 0, self)
+        return LineReader(self, shard, Text(self._paths[shard]), state or 0)
 
-    def make(self, shard_text: _Text, line: bytes, at: int) -> Item:
-        """Return the item of a line, or raise what says where it is."""
+    def _make(self, line: bytes) -> Item:
         try:
-            return self._parse(line)
-        except Exception as error:
-            raise self._explain(error, shard_text.path, line, at) from error
+            return self.parse(without_end(line))
+        except StopIteration as error:  # which would be taken for the end of the block
+            raise RuntimeError("parse raised StopIteration") from error
+
+    def judge(self, error: Exception, shard: int, line: bytes, at: int) -> Item:
+        """Return what takes the place of a line that does not parse, or raise."""
+        return judge(self._on_error, error, lambda error: self._explain(error, shard, line, at))
+
+    def _explain(self, error: Exception, shard: int, line: bytes, at: int) -> JsonlError:
+        path = self._paths[shard]
+        line = without_end(line)
+        if self.takes_ends:
+            try:  # what json says of a line shows its end too
+                self.parse(line)
+            except Exception as again:
+                error = again
+        try:
+            number = Text(path).count_lines(at) + 1
+        except OSError:  # the line itself was read, and what is wrong with it is worth more than where
+            number = None
+        return parse_error(Path(path), number, at, None, line, error)
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
-        text = _Text(self._paths[shard])
-        return [self.make(text, line, at) for at, line in text.lines_at(places)]
+        items: list[Item] = []
+        for at, line in zip(places, Text(self._paths[shard]).lines_at(places), strict=False):
+            if at == 0:
+                line = line.removeprefix(_MARK)
+            try:
+                item = self.make(line)
+            except Exception as error:
+                item = self.judge(error, shard, line, at)
+            if item is MISSING:
+                self._refuse_rebuild(shard, at, "does not parse, and is to be skipped")
+            items.append(item)
+        if len(items) < len(places):
+            self._refuse_rebuild(shard, places[len(items)], "is not there any more")
+        return items
 
-    @property
-    def parse(self) -> Parse:
-        """What makes an item of a line."""
-        return self._parse
+    def _refuse_rebuild(self, shard: int, at: int, problem: str) -> NoReturn:
+        raise StateMismatchError(
+            f"the saved state holds the line of {self._paths[shard]} that begins at byte {at}, which {problem} here: "
+            "put the file back as it was, or begin anew",
+            mismatches={self._paths[shard]: (f"a line at byte {at}", problem)},
+        )
+
+    def refuse_random(self) -> NoReturn:
+        raise OptionError(
+            "buffer_size is None, and the lines of text files cannot be read in any order: index them (build_index, or "
+            "python -m loaderx index) and make the stream by from_dataset(JsonlDataset(...)), or give a buffer_size",
+            option="buffer_size",
+            value=None,
+        )
 
 
-class LineReader:
-    """The lines of one text, from some byte on that is the first of a line.
+class LineReader(BlockReader):
+    """The lines of one text, from a byte on where one begins.
 
     Parameters
     ----------
-    text : _Text
+    files : LineFiles
+    shard : int
+    text : Text
     at : int
-    files : TextFiles
     """
 
-    def __init__(self, text: _Text, at: int, files: TextFiles) -> None:
-        self._text = text
+    def __init__(self, files: LineFiles, shard: int, text: Text, at: int) -> None:
+        super().__init__(shard)
         self._files = files
-        self._parse = files.parse
-        self._blocks = text.blocks(at)
-        # Where the next line begins, and the lines from there on that are in memory, without their ends.
+        self._source = text.lines(at)
         self._at = at
         self._lines: list[bytes] = []
-        self._i = 0
-        self._rest: list[bytes] = []
-        self._has_ended = False
 
-    def next(self) -> tuple[int, Item]:
-        while True:
-            try:
-                line = self._lines[self._i]
-            except IndexError:
-                self._read()
-                continue
-            self._i += 1
-            at = self._at
-            self._at = at + len(line) + 1
-            try:
-                return at, self._parse(line)
-            except Exception:
-                if not line.strip(_BLANK):
-                    continue
-                if at == 0 and line.startswith(_MARK):
-                    line = line[len(_MARK) :]
-                    if not line.strip(_BLANK):
-                        continue
-                return at, self._files.make(self._text, line, at)
-
-    def _read(self) -> None:
-        """Cut another block into lines; what is behind the last line end waits for the next block."""
-        if self._has_ended:
-            raise StopIteration
-        self._lines, self._i = [], 0
-        rest = self._rest
-        for block in self._blocks:
-            head, found, tail = block.rpartition(b"\n")
+    def block(self) -> Pull:
+        lines: list[bytes] = []
+        while not lines:
+            found = self._source.read()
             if not found:
-                rest.append(block)
-                continue
-            rest.append(head)
-            self._lines = b"".join(rest).split(b"\n")
-            self._rest = [tail] if tail else []
-            return
-        self._has_ended = True
-        if not rest:
-            raise StopIteration
-        self._rest = []
-        self._lines = [b"".join(rest)]
+                raise StopIteration
+            begin = self._at
+            places = list(accumulate(map(len, found), initial=begin))
+            self._at = places.pop()
+            lines = found
+            if begin == 0 and lines[0].startswith(_MARK):
+                lines[0] = lines[0][len(_MARK) :]
+            if not self._files.takes_ends and (not lines[0] or any(map(bytes.isspace, lines))):
+                kept = [i for i, line in enumerate(lines) if line.strip(_BLANK)]
+                lines, places = [lines[i] for i in kept], [places[i] for i in kept]
+        self._lines = lines
+        return self._pull(places, map(self._files.make, lines))
+
+    def judge(self, error: Exception) -> tuple[Key, Item] | None:
+        given = self._n_given - 1
+        line, at = self._lines[given], self._places[given]
+        if not line.strip(_BLANK):
+            return None
+        self.n_skipped += 1
+        try:
+            item = self._files.judge(error, self._shard, line, at)
+        except BaseException:
+            self.n_skipped -= 1
+            raise
+        return None if item is MISSING else ((self._shard, at), item)
 
     def get_state(self) -> int:
-        return self._at
+        given = self._n_given
+        return self._places[given] if given < len(self._places) else self._at
 
     def close(self) -> None:
-        self._blocks.close()
+        self._source.close()
 
 
-class _Text:
-    """The text of a file, as it would be decompressed."""
+def is_json(parse: Parse) -> bool:
+    """Return whether a function is one of those that read JSON here."""
+    return parse is parse_json or getattr(parse, "__module__", None) == "orjson"
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._file = TextFile(Path(path))
 
-    def blocks(self, at: int) -> Any:
-        """Yield the text from a byte on."""
-        return self._plain(at) if self._file.kind is None else self._decompressed(at)
+def told_of(parse: Parse) -> str:
+    """Return what a state says of a parser: orjson's and json's give the same."""
+    return "json" if is_json(parse) else describe(parse)
 
-    def _plain(self, at: int) -> Iterator[bytes]:
-        with open(self.path, "rb", buffering=0) as file:
-            file.seek(at)
-            while block := file.read(_BLOCK):
-                yield block
 
-    def _decompressed(self, at: int) -> Iterator[bytes]:
-        for block in TextFile(Path(self.path)):
-            if at >= len(block):
-                at -= len(block)
-                continue
-            yield block[at:] if at else block
-            at = 0
-
-    def lines_at(self, places: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines that begin at some bytes, which are in order, without their ends."""
-        for at, line in self._sought(places) if self._file.kind is None else self._scanned(places):
-            yield at, line[len(_MARK) :] if at == 0 and line.startswith(_MARK) else line
-
-    def _sought(self, places: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        with open(self.path, "rb") as file:
-            for at in places:
-                file.seek(at)
-                yield at, file.readline().removesuffix(b"\n")
-
-    def _scanned(self, places: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        blocks = iter(TextFile(Path(self.path)))
-        held, begin = b"", 0
-        for at in places:
-            while begin + len(held) <= at:
-                begin += len(held)
-                held = next(blocks)
-            parts, first = [], at - begin
-            while (end := held.find(b"\n", first)) < 0:
-                parts.append(held[first:])
-                begin += len(held)
-                held, first = next(blocks, b""), 0
-                if not held:
-                    end = 0
-                    break
-            parts.append(held[first:end])
-            yield at, b"".join(parts)
+def without_end(line: bytes) -> bytes:
+    """Return a line without its line end."""
+    if line.endswith(b"\r\n"):
+        return line[:-2]
+    return line.removesuffix(b"\n")

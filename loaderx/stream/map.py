@@ -24,6 +24,7 @@ class Map(MaySkip, Transparent):
     """
 
     called = "map"
+    is_itemwise = True
 
     def __init__(
         self,

@@ -45,6 +45,8 @@ class Node(ABC):
     takes_several: ClassVar[bool] = False
     #: What errors and `repr` call it: the method of `Stream` that makes it.
     called: ClassVar[str] = ""
+    #: Whether it does something with each item for itself, so that a shuffle of all items may go below it.
+    is_itemwise: ClassVar[bool] = False
 
     @abstractmethod
     def reset(self, state: State | None = None) -> None:

@@ -33,6 +33,7 @@ class ParallelMap(MaySkip):
     """
 
     called = "map"
+    is_itemwise = True
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ class ParallelNumberedMap(ParallelMap):
     """
 
     is_seeded = True
+    is_itemwise = False
 
     def __init__(
         self,

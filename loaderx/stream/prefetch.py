@@ -25,6 +25,7 @@ class Prefetch(Node):
     """
 
     called = "prefetch"
+    is_itemwise = True
 
     def __init__(self, upstream: Node, n: int) -> None:
         self._upstream = upstream

@@ -8,7 +8,7 @@ from typing import Any
 from loaderx.errors import StateMismatchError
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.seeds import mix, permutation
-from loaderx.stream.shards import Reader, Shards, by_shard
+from loaderx.stream.shards import Pull, Reader, Shards, by_shard
 
 
 class Source(Node):
@@ -34,7 +34,10 @@ class Source(Node):
         n = len(shards)
         self._order: Sequence[int] = range(n) if seed is None else permutation(mix(seed, "shards", epoch), n)
         self._most_open = min(most_open, n)
+        self._takes_turns = self._most_open > 1
         self._slots: list[_Slot] = []
+        # What gives the next item of each; where nothing is open, what says that there is none.
+        self._pulls: list[Pull] = [_nothing]
 
     @classmethod
     def count_shards(cls, options: Mapping[str, Any], inputs: Sequence[int]) -> int:
@@ -46,57 +49,99 @@ class Source(Node):
         self._n_begun = 0
         # Of the shards that have ended: their measures, so that a changed one is noticed.
         self._ended = 0
-        if state is None:
-            while len(self._slots) < self._most_open:
-                if not self._begin(len(self._slots)):
-                    break
-        else:
+        self._n_skipped = 0
+        if state is not None:
             self._restore(state)
 
-    def _begin(self, place: int) -> bool:
-        """Have the next shard of the order take a place; False: there is none, and the place goes."""
+    def _begin(self) -> _Slot | None:
+        """Return the next shard of the order; None: there is none."""
         if self._n_begun == len(self._order):
-            del self._slots[place : place + 1]
-            return False
+            return None
         shard = self._order[self._n_begun]
         slot = _Slot(shard, self._shards.measure(shard), self._shards.open(shard))
         self._n_begun += 1
-        self._slots[place : place + 1] = [slot]
-        return True
+        return slot
 
     def next(self) -> tuple[Key, Item]:
         while True:
             try:
-                slot = self._slots[self._turn]
-            except IndexError:
-                if not self._slots:
-                    raise StopIteration from None
-                self._turn = 0
-                continue
-            try:
-                place, item = slot.next()
+                pair = self._pulls[self._turn]()
             except StopIteration:
-                self._end(slot)
+                self._read_on()
                 continue
-            if self._most_open > 1:
-                self._turn += 1
-            return (slot.shard, place), item
+            except Exception as error:
+                judged = self._slots[self._turn].reader.judge(error)
+                if judged is None:
+                    continue
+                pair = judged
+            if self._takes_turns:
+                turn = self._turn + 1
+                self._turn = turn if turn < len(self._pulls) else 0
+            return pair
 
-    def _end(self, slot: _Slot) -> None:
-        slot.reader.close()
+    def _read_on(self) -> None:
+        """Read the next block of the shard whose turn it is, or begin the next shard in its place."""
+        if not self._slots:
+            self._begin_all()
+            return
+        turn = self._turn
+        slot = self._slots[turn]
+        self._pulls[turn] = _nothing  # should block raise, it is asked again
+        try:
+            self._pulls[turn] = slot.reader.block()
+        except StopIteration:
+            pass
+        else:
+            return
+        # First what may raise: an error leaves everything as it is.
+        following = self._begin()
+        self._n_skipped += slot.reader.n_skipped
         self._ended = _add_measure(self._ended, slot.shard, slot.measure)
-        self._begin(self._turn)
+        slot.reader.close()
+        if following is not None:
+            self._slots[turn], self._pulls[turn] = following, _nothing
+            return
+        del self._slots[turn], self._pulls[turn]
+        if not self._slots:
+            self._pulls = [_nothing]
+        if turn == len(self._slots):
+            self._turn = 0
+
+    def _begin_all(self) -> None:
+        begun: list[_Slot] = []
+        before = self._n_begun
+        try:
+            while len(begun) < self._most_open and (slot := self._begin()) is not None:
+                begun.append(slot)
+        except BaseException:
+            for slot in begun:
+                slot.reader.close()
+            self._n_begun = before
+            raise
+        if not begun:
+            raise StopIteration
+        self._set_slots(begun)
+
+    def _set_slots(self, slots: list[_Slot]) -> None:
+        self._slots = slots
+        self._pulls = [_nothing] * max(1, len(slots))
+
+    def counts(self) -> dict[str, Any]:
+        """Return how many items were bad, and passed over or replaced: those of the run before a resume too."""
+        return {"skipped": self._n_skipped + sum(slot.reader.n_skipped for slot in self._slots)}
 
     def get_state(self) -> State:
         return {
             "begun": self._n_begun,
             "ended": self._ended,
             "turn": self._turn,
+            "skipped": self.counts()["skipped"],
             "open": [[slot.shard, slot.measure, slot.reader.get_state()] for slot in self._slots],
         }
 
     def _restore(self, state: State) -> None:
         self._n_begun, self._ended, self._turn = state["begun"], state["ended"], state["turn"]
+        self._n_skipped = state["skipped"]
         opened = {shard for shard, _, _ in state["open"]}
         ended = 0
         for shard in self._order[: self._n_begun]:
@@ -104,49 +149,56 @@ class Source(Node):
                 ended = _add_measure(ended, shard, self._shards.measure(shard))
         if ended != self._ended:
             raise StateMismatchError(
-                "the saved state has read shards that have changed since, or are listed in another order: one of "
-                f"{len(self._shards)}, such as {self._shards.name(self._order[0])}. Begin anew",
+                f"the saved state has read to its end a shard that has changed since: one of "
+                f"{self._n_begun - len(opened)}, such as {self._shards.name(self._order[0])} (their sum was "
+                f"{self._ended}, and is {ended} here). Put back what was read, or begin anew",
                 mismatches={"shards": (self._ended, ended)},
             )
+        slots: list[_Slot] = []
         for shard, measure, inner in state["open"]:
             here = self._shards.measure(shard)
             if here != measure:
                 name = self._shards.name(shard)
                 raise StateMismatchError(
-                    f"the saved state is in the middle of {name}, which has changed: it measured {measure}, and is "
-                    f"{here} here. Begin anew",
+                    f"the saved state is in the middle of {name}, which has changed since: it measured {measure}, and "
+                    f"measures {here} here. Put back what was read, or begin anew",
                     mismatches={name: (measure, here)},
                 )
-            self._slots.append(_Slot(shard, measure, self._shards.open(shard, inner)))
+            slots.append(_Slot(shard, measure, self._shards.open(shard, inner)))
+        self._set_slots(slots)
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
         items: list[Item] = [None] * len(keys)
         for shard, group in by_shard(keys).items():
             found = self._shards.rebuild(shard, [place for place, _ in group])
-            for (_, position), item in zip(group, found, strict=True):
-                items[position] = item
+            for (_, positions), item in zip(group, found, strict=True):
+                for position in positions:
+                    items[position] = item
         return items
 
     def locate(self, key: Key) -> str:
         shard, place = key
-        return f"{self._shards.name(shard)}, at {place}"
+        return f"{self._shards.name(shard)}, {self._shards.unit} {place}"
 
     def close(self) -> None:
         for slot in self._slots:
             slot.reader.close()
-        self._slots = []
+        self._set_slots([])
+
+
+def _nothing() -> Any:
+    raise StopIteration
 
 
 class _Slot:
     """A shard that is being read."""
 
-    __slots__ = ("measure", "next", "reader", "shard")
+    __slots__ = ("measure", "reader", "shard")
 
-    def __init__(self, shard: int, measure: int | None, reader: Reader) -> None:
+    def __init__(self, shard: int, measure: int | str, reader: Reader) -> None:
         self.shard = shard
         self.measure = measure
         self.reader = reader
-        self.next = reader.next
 
 
 def _add_measure(ended: int, shard: int, measure: Any) -> int:

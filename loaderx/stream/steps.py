@@ -24,6 +24,7 @@ from loaderx.stream.numbered import IndexedMap, NumberedMap
 from loaderx.stream.pad import Pad
 from loaderx.stream.parallel import ParallelMap
 from loaderx.stream.parallel_numbered import ParallelIndexedMap, ParallelNumberedMap
+from loaderx.stream.permuted import permute
 from loaderx.stream.prefetch import Prefetch
 from loaderx.stream.rebatch import Rebatch
 from loaderx.stream.repeat import Repeat
@@ -246,7 +247,9 @@ class Steps(ABC):
         _check_function(function)
         return self._then(Tap, {"function": function}, function=describe(function))
 
-    def shuffle(self, buffer_size: int, seed: int = DEFAULT_SEED, max_input_shards: int = 10) -> Self:
+    def shuffle(
+        self, buffer_size: int | None, seed: int = DEFAULT_SEED, max_input_shards: int = 10
+    ) -> Self:
         """Return the items in a random order, on three levels.
 
         The order of the shards is drawn; up to `max_input_shards` of them are read in turns; and a buffer takes the
@@ -254,9 +257,11 @@ class Steps(ABC):
 
         Parameters
         ----------
-        buffer_size : int
+        buffer_size : int or None
             Items that are held. How far an item may come before its place is bounded by it; behind its place it may
-            come as far as chance has it.
+            come as far as chance has it. None: no buffer, but all items in a random order, each as likely at any
+            place; for sources that can be read in any order, and steps behind them that do something with each item
+            for itself.
         seed : int
         max_input_shards : int
             For each source below, if there are several.
@@ -271,11 +276,11 @@ class Steps(ABC):
         their order, for which items there are depends on it: there only the buffer shuffles. So shuffle first, and take
         then.
         """
-        told = {
-            "buffer_size": check_count("buffer_size", buffer_size, least=1),
-            "seed": check_count("seed", seed, most=_MOST_SEED),
-        }
+        seed = check_count("seed", seed, most=_MOST_SEED)
         most_open = check_count("max_input_shards", max_input_shards, least=1)
+        if buffer_size is None:
+            return self._with(permute(self._recipe, seed))
+        told = {"buffer_size": check_count("buffer_size", buffer_size, least=1), "seed": seed}
         below = shuffle_shards(self._recipe, told["seed"], most_open)
         return self._with(Recipe(Shuffle, (below,), told, {**told, "max_input_shards": most_open}))
 

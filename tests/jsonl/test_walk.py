@@ -12,8 +12,8 @@ import pytest
 from loaderx.errors import OptionError
 from loaderx.jsonl import Index, build_index, update_index
 from loaderx.jsonl.layout import find_place
-from loaderx.jsonl.walk import find_files
-from loaderx.store.natural import natural_key
+from loaderx.jsonl.walk import find_files, find_paths
+from loaderx.store.natural import name_key, natural_key
 from tests.jsonl.samples import samples_of, write
 
 
@@ -177,3 +177,27 @@ def test_a_listed_path_that_leaves_the_base_is_refused(listed: str, tmp_path: Pa
     assert repr(listed) in str(caught.value)
     index = Index.open(base, allow_outside=True)
     assert os.path.realpath(index.paths[1]) == os.path.realpath(base / listed)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["p1.jsonl", "p2.jsonl", "p10.jsonl", "p010.jsonl", "p02.jsonl"],
+        ["p1-of-10", "p2-of-10", "p10-of-10"],
+        ["a.1", "a.2", "a.10"],
+        ["1", "2", "10", "100"],
+        ["x1y1", "x1y2", "x2y1", "x10y1"],
+        ["p1.jsonl", "p2.jsonl", "p.jsonl"],
+        ["p1.jsonl", "p2.txt", "p10.jsonl"],
+        ["p1.jsonl", "p\u0662.jsonl", "p10.jsonl"],
+        ["1.jsonl", "11.jsonl", "111.jsonl", "2.jsonl"],
+        ["a", "b"],
+        ["single7"],
+        [],
+    ],
+)
+def test_names_that_differ_in_a_number_are_in_the_order_of_all_others(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    expected = sorted(names, key=lambda name: (name_key(name), name))
+    assert find_paths(tmp_path, "*") == [str(tmp_path / name) for name in expected]

@@ -1,0 +1,222 @@
+"""Arrow IPC files and streams, and tables in memory, as shards, an item a row; batches are read one after the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from loaderx.errors import ArchiveError, OptionError, StateMismatchError
+from loaderx.stream.arrow_rows import import_pyarrow, make_rows, rows_at_once
+from loaderx.stream.files import Files
+from loaderx.stream.node import Item
+from loaderx.stream.paths import list_files
+from loaderx.stream.shards import BlockReader, Pull, Shards
+
+_FILE_MAGIC = b"ARROW1"
+
+
+def choose_arrow(sources: Any) -> Shards:
+    """Return the shards of paths, or of tables.
+
+    Raises
+    ------
+    OptionError
+        They are neither, or both.
+    """
+    pyarrow = import_pyarrow()
+    kinds = (pyarrow.Table, pyarrow.RecordBatch)
+    if isinstance(sources, kinds):
+        return ArrowTables([sources])
+    if isinstance(sources, str | os.PathLike):
+        return ArrowFiles(list_files(sources))
+    listed = list(sources)
+    if listed and all(isinstance(source, kinds) for source in listed):
+        return ArrowTables(listed)
+    if all(isinstance(source, str | os.PathLike) for source in listed):
+        return ArrowFiles(list_files(listed))
+    raise OptionError(
+        "sources has neither paths alone nor tables alone: give the ones or the others",
+        option="sources",
+        value=sources,
+    )
+
+
+class ArrowFiles(Files):
+    """The rows of Arrow IPC files or streams, as dicts; a place is a row's number in its file.
+
+    Parameters
+    ----------
+    paths : sequence of str
+    """
+
+    called = "from_arrow"
+    unit = "row"
+
+    def open(self, shard: int, state: int | None = None) -> _ArrowReader:
+        return _ArrowReader(_IpcFile(self._paths[shard]), shard, state or 0)
+
+    def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
+        file = _IpcFile(self._paths[shard])
+        try:
+            return _rows_at(file.batches(), places, self._paths[shard])
+        finally:
+            file.close()
+
+    def refuse_random(self) -> NoReturn:
+        _refuse_random()
+
+
+class ArrowTables(Shards):
+    """The rows of tables in memory, as dicts; a place is a row's number in its table.
+
+    Parameters
+    ----------
+    tables : sequence of pyarrow.Table or pyarrow.RecordBatch
+    """
+
+    unit = "row"
+
+    def __init__(self, tables: Sequence[Any]) -> None:
+        self._tables = list(tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def describe(self) -> dict[str, Any]:
+        rows = sum(table.num_rows for table in self._tables)
+        return {"from": "from_arrow", "shards": len(self), "items": rows}
+
+    def measure(self, shard: int) -> int:
+        rows: int = self._tables[shard].num_rows
+        return rows
+
+    def name(self, shard: int) -> str:
+        return f"from_arrow: table {shard}"
+
+    def open(self, shard: int, state: int | None = None) -> _ArrowReader:
+        return _ArrowReader(_InMemory(self._tables[shard]), shard, state or 0)
+
+    def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
+        return _rows_at(_InMemory(self._tables[shard]).batches(), places, self.name(shard))
+
+    def refuse_random(self) -> NoReturn:
+        _refuse_random()
+
+
+def _refuse_random() -> NoReturn:
+    raise OptionError(
+        "buffer_size is None, and rows of Arrow files and tables are read batch by batch: convert them first "
+        "(python -m loaderx.convert) and make the stream by from_dataset, or give a buffer_size",
+        option="buffer_size",
+        value=None,
+    )
+
+
+class _InMemory:
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the record batches."""
+        to_batches = getattr(self._table, "to_batches", None)
+        return iter([self._table] if to_batches is None else to_batches())
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class _IpcFile:
+    """An IPC file or stream that is mapped into memory."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._arrow = import_pyarrow()
+        with open(path, "rb", buffering=0) as file:
+            self._is_file = file.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+        try:
+            self._map = self._arrow.memory_map(path)
+        except (self._arrow.ArrowException, OSError, ValueError) as error:
+            raise self._damaged(error) from error
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the record batches; they are mapped, not read, unless they are compressed."""
+        try:
+            if self._is_file:
+                file = self._arrow.ipc.open_file(self._map)
+                for i in range(file.num_record_batches):
+                    yield file.get_batch(i)
+            else:
+                self._map.seek(0)
+                yield from self._arrow.ipc.open_stream(self._map)
+        except (self._arrow.ArrowException, OSError) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> ArchiveError:
+        return ArchiveError(
+            f"{self._path}: cannot be read as an Arrow IPC file or stream: {error}",
+            file=Path(self._path),
+            problem="damaged",
+            whole_bytes=0,
+        )
+
+    def close(self) -> None:
+        self._map.close()
+
+
+def _rows_at(batches: Iterator[Any], places: Sequence[int], name: str) -> list[Item]:
+    rows: list[Item] = []
+    array = import_pyarrow().array
+    begin = 0
+    for batch in batches:
+        end = begin + batch.num_rows
+        wanted: list[int] = []
+        while len(rows) + len(wanted) < len(places) and places[len(rows) + len(wanted)] < end:
+            wanted.append(places[len(rows) + len(wanted)] - begin)
+        if wanted:
+            rows += make_rows(batch.take(array(wanted)))
+        if len(rows) == len(places):
+            return rows
+        begin = end
+    raise StateMismatchError(
+        f"the saved state holds row {places[len(rows)]} of {name}, which has {begin} rows here: begin anew",
+        mismatches={name: (f"row {places[len(rows)]}", f"{begin} rows")},
+    )
+
+
+class _ArrowReader(BlockReader):
+    def __init__(self, source: _InMemory | _IpcFile, shard: int, at: int) -> None:
+        super().__init__(shard)
+        self._source = source
+        # Where the next block begins.
+        self._at = at
+        self._slices = self._cut()
+
+    def block(self) -> Pull:
+        try:
+            begin, batch = next(self._slices)
+            rows = make_rows(batch)
+        except StopIteration:
+            raise
+        except BaseException:
+            self._slices = self._cut()
+            raise
+        self._at = begin + batch.num_rows
+        return self._pull(range(begin, self._at), rows)
+
+    def _cut(self) -> Iterator[tuple[int, Any]]:
+        """Yield parts of the batches from where we are on, each with the number of its first row."""
+        begin = 0
+        for batch in self._source.batches():
+            end = begin + batch.num_rows
+            size = rows_at_once(batch.num_rows, batch.nbytes)
+            for at in range(max(begin, self._at), end, size):
+                yield at, batch.slice(at - begin, size)
+            begin = end
+
+    def get_state(self) -> int:
+        return self._at - self._n_left
+
+    def close(self) -> None:
+        self._source.close()

@@ -1,0 +1,189 @@
+"""Shards that can be gone through only from their beginning: what a function yields, or an object that is iterated.
+
+They resume by replay: what was given before is made again, and thrown away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NoReturn
+
+from loaderx.errors import LoaderxError, OptionError, StateMismatchError
+from loaderx.stream.calling import describe, explain
+from loaderx.stream.node import Item
+from loaderx.stream.seeds import mix
+from loaderx.stream.shards import Pull, Reader, Shards
+
+
+class Replays(Shards):
+    """What a function yields for each shard; a place is the number of an item.
+
+    Parameters
+    ----------
+    function : callable
+        Called with a shard, or with nothing where there are no shards; returns what can be iterated, and the same each
+        time.
+    shards : sequence or None
+        What each call gets; None: one call, without.
+    called : str
+        The method of `Stream` that makes it.
+    """
+
+    unit = "item"
+
+    def __init__(
+        self,
+        function: Callable[..., Iterable[Item]],
+        shards: Sequence[Any] | None,
+        called: str = "from_generator",
+    ) -> None:
+        self._function = function
+        self._shards = None if shards is None else list(shards)
+        self.called = called
+
+    def __len__(self) -> int:
+        return 1 if self._shards is None else len(self._shards)
+
+    def describe(self) -> dict[str, Any]:
+        told = {
+            "from": self.called,
+            "function": describe(self._function),
+            "shards": len(self),
+            "resumes": "by replay",
+        }
+        # There is no telling of objects that are no JSON whether they are others next time.
+        with contextlib.suppress(TypeError, ValueError):
+            told["names"] = f"{mix(0, json.dumps(self._shards)):016x}"
+        return told
+
+    def measure(self, shard: int) -> int:
+        return 0
+
+    def name(self, shard: int) -> str:
+        what = describe(self._function)
+        return f"{self.called}: {what}" if self._shards is None else f"{self.called}: {what}, shard {shard}"
+
+    def open(self, shard: int, state: Any = None) -> _ReplayReader:
+        return _ReplayReader(self, shard, 0 if state is None else state["replay"])
+
+    def begin(self, shard: int) -> Iterator[Item]:
+        """Return the items of a shard, from the first on."""
+        return iter(self._function() if self._shards is None else self._function(self._shards[shard]))
+
+    def blame(self, shard: int, place: int, error: Exception) -> Exception:
+        """Return what to raise for what the function raised."""
+        if isinstance(error, LoaderxError):
+            return error
+        return explain(error, self.called, self._function, f"{self.name(shard)}, item {place}")
+
+    def refuse(self, shard: int, place: int, n: int) -> NoReturn:
+        """Raise, for a shard has ended before an item that it gave once."""
+        raise StateMismatchError(
+            f"{self.name(shard)} gives {n} items here, and gave item {place} when the state was saved: it has to give "
+            "the same each time, for this is how it resumes. Begin anew",
+            mismatches={self.name(shard): (f"more than {place} items", f"{n} items")},
+        )
+
+    def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
+        items: list[Item] = []
+        at = 0
+        source = self.begin(shard)
+        try:
+            for place in places:
+                found = list(islice(source, place - at, place - at + 1))
+                if not found:
+                    self.refuse(shard, place, at)
+                items += found
+                at = place + 1
+        except Exception as error:
+            raise self.blame(shard, at, error) from error
+        return items
+
+    def refuse_random(self) -> NoReturn:
+        raise OptionError(
+            f"buffer_size is None, and what {self.called} gives cannot be read in any order: give a buffer_size",
+            option="buffer_size",
+            value=None,
+        )
+
+
+class _ReplayReader(Reader):
+    def __init__(self, shards: Replays, shard: int, at: int) -> None:
+        self._shards = shards
+        self._shard = shard
+        self._at = at
+        self._source: Iterator[Item] | None = None
+        self._raised: Exception | None = None
+        self._has_ended = False
+
+    def block(self) -> Pull:
+        if self._has_ended:
+            raise StopIteration
+        return self._pull
+
+    def _pull(self) -> tuple[tuple[int, int], Item]:
+        if self._raised is not None:  # a generator that has raised would say that it has ended
+            raise self._raised
+        at = self._at
+        try:
+            if self._source is None:
+                self._source = self._replayed()
+            item = next(self._source)
+        except StopIteration:
+            self._has_ended = True
+            raise
+        except Exception as error:
+            self._raised = self._shards.blame(self._shard, at, error)
+            raise self._raised from error
+        self._at = at + 1
+        return (self._shard, at), item
+
+    def _replayed(self) -> Iterator[Item]:
+        source = self._shards.begin(self._shard)
+        n = sum(1 for _ in islice(source, self._at))
+        if n < self._at:
+            self._shards.refuse(self._shard, self._at - 1, n)
+        return source
+
+    def get_state(self) -> dict[str, int]:
+        return {"replay": self._at}
+
+    def close(self) -> None:
+        source, self._source = self._source, None
+        if source is not None and hasattr(source, "close"):
+            source.close()
+
+
+class Iterated:
+    """The function of an object that is iterated anew each time.
+
+    Parameters
+    ----------
+    iterable : iterable
+
+    Raises
+    ------
+    OptionError
+        It can be gone through once only.
+    """
+
+    def __init__(self, iterable: Iterable[Item]) -> None:
+        if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
+            raise OptionError(
+                f"iterable is {iterable!r}: give what can be iterated", option="iterable", value=iterable
+            )
+        if hasattr(iterable, "__next__"):
+            raise OptionError(
+                f"iterable is {type(iterable).__name__!r}, which can be gone through once only, and a stream begins "
+                "anew for each pass and each resume: give what makes it to from_generator, or a list of its items",
+                option="iterable",
+                value=iterable,
+            )
+        self._iterable = iterable
+        self.__qualname__ = type(iterable).__qualname__
+
+    def __call__(self) -> Iterable[Item]:
+        return self._iterable

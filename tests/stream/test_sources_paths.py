@@ -1,0 +1,170 @@
+"""Which files paths and patterns name, and how much is looked at for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loaderx.errors import OptionError
+from loaderx.stream.paths import list_files
+from loaderx.stream.stream import Stream
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Return a folder with files in folders."""
+    for name in (
+        "part2.jsonl",
+        "part10.jsonl",
+        "part1.jsonl",
+        "other.txt",
+        ".hidden.jsonl",
+        "a/x1.jsonl",
+        "a/b/x2.jsonl",
+        "a[1]/y.jsonl",
+        "a1/z.jsonl",
+        ".git/w.jsonl",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"1\n")
+    return tmp_path
+
+
+def names(tree: Path, paths: Any) -> list[str]:
+    return [os.path.relpath(path, tree) for path in list_files(paths)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*.jsonl", ["part1.jsonl", "part2.jsonl", "part10.jsonl"]),
+        ("part?.jsonl", ["part1.jsonl", "part2.jsonl"]),
+        ("part[12]*.jsonl", ["part1.jsonl", "part2.jsonl", "part10.jsonl"]),
+        ("a/**/*.jsonl", ["a/b/x2.jsonl", "a/x1.jsonl"]),
+        ("a[1]/*.jsonl", ["a[1]/y.jsonl"]),
+        ("a[1]/y.jsonl", ["a[1]/y.jsonl"]),
+        ("*/y.jsonl", ["a[1]/y.jsonl"]),
+        ("a[0-9]/*", ["a1/z.jsonl"]),
+        (".hidden*", [".hidden.jsonl"]),
+        ("part2.jsonl", ["part2.jsonl"]),
+    ],
+)
+def test_patterns(tree: Path, pattern: str, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert names(tree, tree / pattern) == expected
+    assert names(tree, str(tree / pattern)) == expected
+    monkeypatch.chdir(tree)
+    assert names(tree, pattern) == expected
+    assert names(tree, [pattern, "other.txt"]) == [*expected, "other.txt"]
+
+
+def test_everything_in_natural_order_but_what_is_hidden(tree: Path) -> None:
+    found = names(tree, tree / "**" / "*.jsonl")
+    assert sorted(found) == sorted(
+        [
+            "part1.jsonl",
+            "part2.jsonl",
+            "part10.jsonl",
+            "a/x1.jsonl",
+            "a/b/x2.jsonl",
+            "a[1]/y.jsonl",
+            "a1/z.jsonl",
+        ]
+    )
+    assert found.index("part2.jsonl") < found.index("part10.jsonl")
+
+
+def test_a_bracket_that_is_a_letter_and_one_that_is_a_pattern(tmp_path: Path) -> None:
+    for name in ("x[12]", "x1", "x2"):
+        (tmp_path / "deep" / name).mkdir(parents=True)
+        (tmp_path / "deep" / name / "f.jsonl").touch()
+    # Behind a star nothing says which is meant: both fit.
+    assert names(tmp_path, tmp_path / "*" / "x[12]" / "f.jsonl") == [
+        "deep/x1/f.jsonl",
+        "deep/x2/f.jsonl",
+        "deep/x[12]/f.jsonl",
+    ]
+    # What is there as it is written is no pattern.
+    assert names(tmp_path, tmp_path / "deep" / "x[12]" / "*") == ["deep/x[12]/f.jsonl"]
+
+
+def test_no_more_folders_are_listed_than_have_to_be(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = []
+    real = os.scandir
+
+    def spy(path: Any) -> Any:
+        listed.append(os.path.relpath(path, tree))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", spy)
+    list_files(tree / "a[1]" / "*.jsonl")
+    assert listed == ["a[1]"]
+    listed.clear()
+    list_files(tree / "*.jsonl")
+    assert listed == ["."]
+    listed.clear()
+    list_files(tree / "a*" / "x*.jsonl")
+    assert sorted(listed) == [".", "a", "a1", "a[1]"]
+    listed.clear()
+    list_files([tree / "part1.jsonl", tree / "part2.jsonl"])
+    assert listed == []
+
+
+def test_what_names_nothing(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError, match=r"no file fits that: .* was looked through for \*\.parquet"):
+        list_files(tree / "*.parquet")
+    with pytest.raises(OptionError, match=r"there is no folder .*nope"):
+        list_files(tree / "nope" / "*.jsonl")
+    with pytest.raises(OptionError, match=r"a folder: say which files of it, such as .*\*\.jsonl"):
+        list_files(tree / "a")
+    with pytest.raises(FileNotFoundError, match="nope"):
+        list_files(tree / "nope.jsonl")
+    with pytest.raises(OptionError, match="a path is ''"):
+        list_files("")
+    with pytest.raises(OptionError, match="a path is b'x'"):
+        list_files([b"x"])  # type: ignore[list-item]
+    assert list_files([]) == []
+    assert list_files(tree / "nope.jsonl" for _ in range(0)) == []
+
+
+def test_links(tree: Path) -> None:
+    (tree / "link.jsonl").symlink_to(tree / "part1.jsonl")
+    (tree / "a" / "loop").symlink_to(tree)
+    assert "link.jsonl" in names(tree, tree / "*.jsonl")
+    assert names(tree, tree / "a" / "**" / "x*.jsonl") == ["a/b/x2.jsonl", "a/x1.jsonl"]
+    (tree / "broken.jsonl").symlink_to(tree / "gone")
+    with pytest.raises(FileNotFoundError, match=r"broken\.jsonl"):
+        list_files(tree / "*.jsonl")
+    (tree / "broken.jsonl").unlink()
+    os.mkfifo(tree / "pipe.jsonl")
+    with pytest.raises(OSError, match="not a regular file"):
+        list_files(tree / "*.jsonl")
+
+
+def test_a_path_stays_right_in_another_directory(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    stream = Stream.from_jsonl("part*.jsonl")
+    monkeypatch.chdir("/")
+    assert list(stream) == [1, 1, 1]
+
+
+def test_ten_thousand_files_are_not_opened_for_the_first_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(10_000):
+        os.close(os.open(tmp_path / f"{i:05}.jsonl", os.O_CREAT | os.O_WRONLY))
+    (tmp_path / "00000.jsonl").write_bytes(b"1\n")
+    looked_at = []
+    real = os.stat
+
+    def spy(path: Any, *args: Any, **kwargs: Any) -> Any:
+        looked_at.append(path)
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "stat", spy)
+    iterator = iter(Stream.from_jsonl(tmp_path / "*.jsonl"))
+    assert next(iterator) == 1
+    assert len(looked_at) < 20
