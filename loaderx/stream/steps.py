@@ -247,9 +247,7 @@ class Steps(ABC):
         _check_function(function)
         return self._then(Tap, {"function": function}, function=describe(function))
 
-    def shuffle(
-        self, buffer_size: int | None, seed: int = DEFAULT_SEED, max_input_shards: int = 10
-    ) -> Self:
+    def shuffle(self, buffer_size: int | None, seed: int = DEFAULT_SEED, max_input_shards: int = 10) -> Self:
         """Return the items in a random order, on three levels.
 
         The order of the shards is drawn; up to `max_input_shards` of them are read in turns; and a buffer takes the
