@@ -14,6 +14,7 @@ from typing import Any
 
 import zstandard
 
+from loaderx.stream.collating import collate
 from loaderx.stream.stream import Stream
 from tests.resume import first_difference
 
@@ -90,7 +91,8 @@ def check_source(make: Callable[[], Stream], expected: list[Any]) -> None:
         assert sorted(map(repr, shuffled)) == sorted(map(repr, expected))
     assert (
         first_difference(
-            check_resume(lambda: make().batch(2)), [expected[i : i + 2] for i in range(0, len(expected), 2)]
+            check_resume(lambda: make().batch(2)),
+            [collate(expected[i : i + 2]) for i in range(0, len(expected), 2)],
         )
         is None
     )
