@@ -34,6 +34,7 @@ PEERS = {
         # its metadata leaves cffi and numpy to the environment, which the peer must not share with the tests
         Peer("loaderx-0.7.3", ("loaderx==0.7.3", "cffi", "numpy"), "loaderx"),
         Peer("data-forager", ("data-forager==0.2.0",), "data_forager"),
+        Peer("datasets", ("datasets==5.2.0",), "datasets"),
     )
 }
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -238,3 +242,41 @@ def test_each_step_makes_something_of_everything() -> None:
     for first, second in itertools.product(SHORT, repeat=2):
         made = list(itertools.islice(chain(rows, [SHORT[first], SHORT[second]]), 2))
         assert made or {first, second} & {"skip", "take", "step", "zip"}, (first, second)
+
+
+ELSEWHERE = """
+import json, sys
+from tests.stream.test_resume import STEPS, chain, rows
+given = json.load(sys.stdin)
+stream = chain(rows, [STEPS[name] for name in given["names"]])
+stream.load_state_dict(given["state"])
+print(json.dumps(list(stream)))
+"""
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["shuffle", "map with_rng", "batch"],
+        ["interleave drawn", "shuffle", "repeat", "rebatch"],
+        ["map workers", "shuffle", "zip", "prefetch"],
+    ],
+)
+def test_a_state_goes_on_in_a_new_process(names: list[str]) -> None:
+    """Nothing of the process is in a state: not an address, not the hashes of its strings."""
+    with iter(chain(rows, [STEPS[name] for name in names])) as passing:
+        for _ in range(3):
+            next(passing)
+        state = passing.state_dict()
+        given = json.dumps({"names": names, "state": state})
+        tail = json.loads(json.dumps(list(passing)))
+    run = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE],
+        input=given,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"},
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr
+    assert tail and json.loads(run.stdout) == tail
