@@ -236,7 +236,7 @@ class Stream(Steps):
         Parameters
         ----------
         dataset : object with ``len()`` and ``[i]``
-            Such as `Dataset`, `RaggedDataset`, `JsonlDataset`, `TokensDataset`, or one of another library. One with
+            Such as `Dataset`, `RaggedDataset`, ``JsonlDataset``, ``TokensDataset``, or one of another library. One with
             ``__getitems__``, which takes a list of indices and returns a list of samples, is read in batches; so are
             loaderx's own. It has to stay open.
         num_shards : int, optional
