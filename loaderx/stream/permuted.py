@@ -82,7 +82,7 @@ class _Order(Shards):
     def locate(self, position: int) -> str:
         """Return where the item at a position is."""
         shard, place = self._shards.keys_at([self._number(position)])[0]
-        return f"{self._shards.name(shard)}, {self._shards.unit} {place}"
+        return self._shards.where(shard, place)
 
     def _number(self, position: int) -> int:
         step, i = divmod(position, _DRAWN)

@@ -88,8 +88,8 @@ class Stream:
         but spaces and tabs are left out, and so is a byte-order mark. While iterating, a file that is cut off or
         damaged is an `ArchiveError`, behind the last item that is whole.
 
-        A state holds the byte of the text where the next line begins. In a plain file it is gone to at once; a
-        compressed one is decompressed up to there.
+        A state holds a byte of the text where a line begins, and how many lines behind that the next one is. In a plain
+        file it is gone to at once; a compressed one is decompressed up to there.
 
         Examples
         --------

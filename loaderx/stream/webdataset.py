@@ -110,8 +110,8 @@ class WebDataset(Files):
 
     def _refuse_rebuild(self, shard: int, at: int) -> NoReturn:
         raise StateMismatchError(
-            f"the saved state holds the sample of {self._paths[shard]} that begins at byte {at}, which is not there, or "
-            "is to be skipped, here: put the file back as it was, or begin anew",
+            f"the saved state holds the sample of {self._paths[shard]} that begins at byte {at}, which is not there, "
+            "or is to be skipped, here: put the file back as it was, or begin anew",
             mismatches={self._paths[shard]: (f"a sample at byte {at}", "none")},
         )
 
