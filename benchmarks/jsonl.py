@@ -7,8 +7,8 @@
 - **Reading.** 256 fresh random lines: one by one, ``dataset[i]``, or in one call where there is one. data-forager has
   single lines only. The raw lines of data-forager are those of a dataset whose `_process_sample` returns its bytes.
   Drawing the indices and dropping the result are not timed. A parser alone gets the same lines from memory.
-- **Cold.** 64 batches of 256 random lines, each line once, 4 % of all, parsed with json, the page cache dropped before each turn: only
-  root can do that. With `prefetch`, each batch is asked for before the one before it is read.
+- **Cold.** 64 batches of 256 random lines, each line once, 4 % of all, parsed with json; the page cache is dropped
+  before each turn, which only root can do. With `prefetch`, each batch is asked for before the one before it is read.
 - **Memory.** Anonymous memory that opening an index of 10,000,000 samples adds, and 2,000 raw batches of 256 later; a
   page is the least that is seen. What a first use brings with it was there before.
 - **Packing.** The texts of the first 20,000 lines, and a tokenizer of Hugging Face's `tokenizers` (byte-pair encoding,
@@ -314,7 +314,11 @@ def measure(size: Size, text: Path | None, peers: Path | None, folder: Path) -> 
         tables |= measure_memory(bench, size, corpus, peers)
         tables["packing"] = measure_packing(bench, size, corpus, peers)
         tables |= measure_text(bench, find_manual(text), peers)
-        # the last, for it takes everything out of memory
+        # In new processes: what somebody has mapped cannot be taken out of memory.
+        environment |= bench.versions
+        bench.stop()
+        bench.contenders.clear()
+        bench.begin(tuple(COLD.values()), peers)
         tables["cold"] = measure_cold(bench, size, bases)
         environment |= bench.versions
     finally:

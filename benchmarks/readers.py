@@ -20,12 +20,18 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.contenders import OWN_HINT, Contender, NotInstalledError, import_or_explain
+from benchmarks.contenders import (
+    EXTRA_HINT,
+    LEGACY_HINT,
+    OWN_HINT,
+    Contender,
+    NotInstalledError,
+    import_or_explain,
+)
 
 Parser = Literal["json", "orjson"]
 
 FORAGER_FOLDER = "data-forager"
-FORAGER_HINT = "python -m tests.peers DIR, then --peers DIR"
 TEXTS_A_BATCH = 1_000
 VOCAB_SIZE = 8_192
 SAMPLE_SIZE = 1_024
@@ -102,10 +108,11 @@ class ParserAlone(OwnReader):
         self._loads: Callable[[bytes], Any] = json.loads
 
     def prepare(self) -> str:
-        """Import the package and the parser."""
-        version = super().prepare()
-        self._loads = import_or_explain(self._parser).loads
-        return version
+        """Import the package and the parser; the parser's version."""
+        super().prepare()
+        parser = import_or_explain(self._parser)
+        self._loads = parser.loads
+        return str(parser.__version__)
 
     def indices(self, idxs: NDArray[np.int64], how: str) -> Any:
         """Return the lines themselves, to be parsed in a batch."""
@@ -272,20 +279,21 @@ def read_texts(file: Path) -> list[str]:
 
 def list_readers() -> dict[str, Contender]:
     """Return all contenders by their names, ours first."""
+    hints: dict[Parser, str] = {"json": OWN_HINT, "orjson": EXTRA_HINT}
     every = [
         *(
-            Contender(f"{name}, {parser}", "loaderx", partial(kind, parser), OWN_HINT)
-            for name, kind in (("loaderx", OwnReader), ("plain file", OwnReader), ("line store", OwnReader))
-            for parser in ("json", "orjson")
+            Contender(f"{name}, {parser}", "loaderx", partial(OwnReader, parser), hint)
+            for name in ("loaderx", "plain file", "line store")
+            for parser, hint in hints.items()
         ),
         *(
-            Contender(f"{parser} alone", "loaderx", partial(ParserAlone, parser), OWN_HINT)
-            for parser in ("json", "orjson")
+            Contender(f"{parser} alone", parser, partial(ParserAlone, parser), hint)
+            for parser, hint in hints.items()
         ),
-        Contender("data-forager", FORAGER_FOLDER, ForagerReader, FORAGER_HINT),
+        Contender("data-forager", FORAGER_FOLDER, ForagerReader, LEGACY_HINT),
         Contender("wc -l", "wc", WordCount, "install GNU's coreutils"),
-        Contender("tokenizer alone", "tokenizers", TokenizerAlone, "pip install tokenizers"),
-        Contender("tokenize, from a file", "loaderx", partial(OwnTokenize, True), OWN_HINT),
-        Contender("tokenize, from memory", "loaderx", partial(OwnTokenize, False), OWN_HINT),
+        Contender("tokenizer alone", "tokenizers", TokenizerAlone, EXTRA_HINT),
+        Contender("tokenize, from a file", "loaderx", partial(OwnTokenize, True), EXTRA_HINT),
+        Contender("tokenize, from memory", "loaderx", partial(OwnTokenize, False), EXTRA_HINT),
     ]
     return {contender.name: contender for contender in every}

@@ -572,10 +572,10 @@ TARGETS = (
     ),
     Target(
         "jsonl",
-        "tokens written: time over the tokenizer alone",
+        "texts packed and written: time over the tokenizer alone",
         "packing",
         "tokenizer alone",
-        "tokenize, from a file",
+        "tokenize, from memory",
         "at most",
         1.05,
     ),

@@ -47,6 +47,7 @@ from loaderx.errors import (
     StoreLockedError,
     StoreMemoryError,
     StoreWarning,
+    StreamError,
     TokenizeError,
     ZrecordError,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "StoreLockedError",
     "StoreMemoryError",
     "StoreWarning",
+    "StreamError",
     "TokenizeError",
     "Zrecord",
     "ZrecordError",

@@ -13,6 +13,7 @@ PROG = "python -m loaderx"
 #: Every command, by the name of its module in `loaderx.commands`, with its line in the list.
 COMMANDS = {
     "convert": "turn .npy and .npz files into stores",
+    "tokenize": "turn text into samples of tokens for training",
     "info": "say what a store holds",
     "verify": "look at every record of a store",
     "compact": "give the space of deleted records back",

@@ -26,6 +26,7 @@
     ├── DocumentError (ValueError)                          a document that cannot be made into tokens
     ├── TokenizeError (RuntimeError)                        a run of `tokenize` that cannot go on
     ├── JsonlError (ValueError)                             a line, or another sample of a file, that does not parse
+    ├── StreamError (RuntimeError)                          a step of a stream that raised for an item
     └── MissingDependencyError (ImportError)                an optional package that is not installed
 
     StoreWarning (UserWarning)                              what stops nothing and should be known
@@ -66,6 +67,7 @@ __all__ = [
     "StoreLockedError",
     "StoreMemoryError",
     "StoreWarning",
+    "StreamError",
     "TokenizeError",
     "ZrecordError",
 ]
@@ -487,21 +489,21 @@ class JsonlError(LoaderxError, ValueError):
 
 
 class StreamError(LoaderxError, RuntimeError):
-    """A function of the user's, in a stream, that raised; what it raised is the cause.
+    """A step of a stream that raised for an item: a function of the user's, or the step itself; the cause is kept.
 
     Attributes
     ----------
     node : str
         Which step of the stream: "map", "filter" and so on.
-    function : str
-        What it is called.
+    function : str or None
+        What the user's function is called; None: it was the step itself.
     where : str
         Which item it was called for: shard and position.
     """
 
     attribute_names = ("node", "function", "where")
     node: str
-    function: str
+    function: str | None
     where: str
 
 

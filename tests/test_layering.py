@@ -62,11 +62,13 @@ OPTIONAL_PACKAGES = {
     "orjson": {"jsonl"},
     "pyarrow": {"stream"},
     "datasets": {"stream"},
-    "torch": {"torch"},
-    "jax": {"jax"},
+    # A stream gives its items as tensors or arrays of theirs where it is asked to.
+    "torch": {"torch", "stream"},
+    "jax": {"jax", "stream"},
     "ray": {"ray"},
     "ml_dtypes": {"arrays", "commands"},
     "sklearn": {"commands"},
+    "tokenizers": {"commands"},
 }
 
 #: Known to type checkers only: fit under TYPE_CHECKING.
@@ -318,7 +320,8 @@ PLANTED = [
     pytest.param("__init__.py", "from loaderx.loader import DataLoader", 1, "imports loader of level 4", id="eager"),
     pytest.param("arrays/dtypes.py", "import ml_dtypes", 1, "before it is used", id="optional_at_top"),
     pytest.param("arrays/dtypes.py", "if True:\n    import ml_dtypes", 2, "before it is used", id="optional_in_if"),
-    pytest.param("arrays/dtypes.py", "def f():\n    import torch", 2, "torch belongs to torch", id="foreign_optional"),
+    pytest.param("arrays/dtypes.py", "def f():\n    import torch", 2, "torch belongs to stream, torch",
+                 id="foreign_optional"),
     pytest.param("arrays/write.py", "import tqdm", 1, "before it is used", id="tqdm_at_top"),
     pytest.param("arrays/write.py", "def f():\n    import pandas", 2, "no dependency", id="no_dependency"),
     pytest.param("arrays/write.py", "import os\nx = os.environ", 2, "only _env.py", id="environ"),

@@ -89,7 +89,7 @@ class Bigram:
 
 
 def find_bounds(dataset: TokensDataset) -> tuple[float, float]:
-    """Return what the loss can come down to without looking at the token before, and with it: two entropies, in nats."""
+    """Return what the loss can come down to without looking at the token before, and with it: entropies in nats."""
     samples = dataset[:].astype(np.int64)
     pairs = np.bincount((samples[:, :-1] * VOCAB_SIZE + samples[:, 1:]).ravel(), minlength=VOCAB_SIZE**2)
     pairs = pairs.reshape(VOCAB_SIZE, VOCAB_SIZE) / pairs.sum()
@@ -130,8 +130,8 @@ def main(folder: Path) -> None:
             if loader.step == STEPS:
                 break
 
-    # No model can be better than `without` that does not look at the token before. What lies between that and `floor`
-    # is what pairs of tokens tell: most of it is learned only from the right tokens, in their order, of all of the text.
+    # A model that does not look at the token before cannot get below `without`. What lies between that and `floor` is
+    # what pairs of tokens tell: learned only from the right tokens, in their order, of all of the text.
     loss, bound = float(np.mean(losses[-10:])), floor + 0.2 * (without - floor)
     print(f"loss {loss:.3f}; without the token before at least {without:.3f}, with it {floor:.3f}")
     assert floor - 0.05 < loss < bound, f"the loss is not between {floor - 0.05:.3f} and {bound:.3f}"

@@ -9,14 +9,26 @@ what was found. The caller makes an exception of it.
 """
 
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
-from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, qsort
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
-from loaderx._core.asks cimport ask_for_bytes, compare_numbers
+from loaderx._core.asks cimport ask_for_bytes
 from loaderx._core.maps cimport PAGE, SIZE_TRUST_BYTES, FileMap, MapSlot, file_size, monotonic_ns, read_at, sizes_since
+from loaderx._core.range_call cimport (
+    ROW_BYTES,
+    Call,
+    Own,
+    ask_for_last_page,
+    ask_for_rows,
+    ask_for_spans,
+    begin_call,
+    bind_indices,
+    end_call,
+    serve_share,
+)
 from loaderx._core.span cimport (
     GOOD,
     LX_FETCH,
@@ -30,14 +42,12 @@ from loaderx._core.span cimport (
     WITHOUT_END,
     Key,
     Span,
-    bring,
-    foresee,
     note,
     place_of,
     room_of,
     sort_keys,
 )
-from loaderx._core.threads cimport governed_team_size, judge_team, learn_cost, share_of, weigh
+from loaderx._core.threads cimport governed_team_size, judge_team, share_of
 from loaderx._core.views cimport Views, release, take
 from loaderx._core.watch cimport (
     Usage,
@@ -53,25 +63,16 @@ from loaderx._core.watch cimport (
 from collections import deque
 
 cdef enum:
-    ROW_BYTES = 24
-
-    # Rows and ranges asked of the processor ahead of their turn.
+    # Rows asked of the processor ahead of their turn.
     ROWS_AHEAD = 12
-    SPANS_AHEAD = 2
 
     # A batch is served stretch by stretch: about this many bytes, and no more files than this, which a call holds open.
     STRETCH_BYTES = 16 * 1024 * 1024
     STRETCH_FILES = 32
 
-    # The table is asked for with its neighbourhood: that takes a device no longer.
-    TABLE_REQUEST_BYTES = 64 * 1024
-
     # What a sequential pass asks for beyond its batch: as much again, within these bounds.
     LEAST_BEYOND_BYTES = 8 * 1024 * 1024
     MOST_BEYOND_BYTES = 64 * 1024 * 1024
-
-    # Calls below this cost about the same whatever a byte costs.
-    LEARN_BYTES = 8 * 1024
 
     # Of a row that is not checked yet, no more than this is believed.
     BELIEVED_BYTES = 1 << 30
@@ -84,63 +85,6 @@ WHATS = {
     NO_SAMPLE: "index", TABLE_CUT: "table", NO_FILE: "file", UNOPENED: "unopened", OUTSIDE_FILE: "outside",
     REFUSED: "refused",
 }
-
-
-cdef struct Call:
-    # One batch.
-    const int64_t* idxs
-    bint idxs_unsigned
-    int64_t n
-    Span* spans                 # in the order of the batch
-    Key* keys                   # in the order of the files
-    Key* room
-    int64_t work_bytes
-    int64_t begin_ns
-    int64_t sizes_since_ns
-    bint looks                  # whether the call measures what it reads,
-    bint asks                   # and asks for it first,
-    int64_t asked               # which it has done for keys before this one
-    bint failed
-    int64_t cpu_us
-    int64_t wall_us
-
-
-cdef struct Own:
-    # What the calling thread did of a team's work.
-    int64_t n
-    int64_t until_ns
-
-
-cdef void end_call(Call* call) noexcept:
-    free(call.spans)
-    free(call.keys)
-    free(call.room)
-
-
-cdef int begin_call(Call* call, const int64_t* idxs, bint idxs_unsigned, int64_t n) except -1:
-    memset(call, 0, sizeof(Call))
-    call.idxs = idxs
-    call.idxs_unsigned = idxs_unsigned
-    call.n = n
-    call.spans = <Span*>calloc(max(n, <int64_t>1), sizeof(Span))
-    call.keys = <Key*>malloc(max(n, <int64_t>1) * sizeof(Key))
-    call.room = <Key*>malloc(max(n, <int64_t>1) * sizeof(Key))
-    if call.spans == NULL or call.keys == NULL or call.room == NULL:
-        end_call(call)
-        raise MemoryError("no memory to read a batch")
-    return 0
-
-
-cdef int bind_indices(Views* views, object idxs, const int64_t** values, bint* is_unsigned, int64_t* n) except -1:
-    """Say which samples a call is about. The caller releases the views."""
-    cdef Py_buffer* view = take(views, idxs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
-    cdef char kind = view.format[0] if view.format != NULL else 0
-    if view.itemsize != 8 or kind not in (c"q", c"l", c"Q", c"L"):
-        raise TypeError("indices must be an int64 or uint64 array")
-    values[0] = <const int64_t*>view.buf
-    is_unsigned[0] = kind == c"Q" or kind == c"L"
-    n[0] = view.len // 8
-    return 0
 
 
 cdef class Ranges:
@@ -177,7 +121,6 @@ cdef class Ranges:
     cdef uint8_t* used          # whether a file was read since it was last thought of closing it
     cdef Watch watch            # whether the files come from a disk; asked_until is a byte of the file `next_file`
     cdef uint64_t next_file
-    cdef double byte_ns         # what a byte takes one thread, by what calls have shown; 0: unknown
 
     def __cinit__(self, FileMap table not None, int64_t length, int64_t n_files, open_file, bint trims,
                   int64_t most_open):
@@ -524,14 +467,15 @@ cdef class Ranges:
 
     cdef int serve(self, Call* call, int64_t at, int64_t end, int64_t n_bytes, int wanted_threads) except -1:
         """Copy the ranges of a stretch, with a team as large as the work deserves."""
-        cdef int n_threads = governed_team_size(wanted_threads, weigh(n_bytes, self.byte_ns), end - at)
+        cdef int n_threads = 1
         cdef int64_t began_ns
         cdef int64_t took_ns
         cdef int64_t share
         cdef int64_t i
         cdef Own own
-        if n_threads > 1 and call.asks and self.watch.waits:
-            n_threads = 1  # others would wait for the same disk
+        # Of small ranges most of the time goes into making the objects; and others would wait for the same disk.
+        if n_bytes >= (end - at) * PAGE and not (call.asks and self.watch.waits):
+            n_threads = governed_team_size(wanted_threads, n_bytes, end - at)
         share = share_of(end - at, n_bytes, n_threads)
         own.n = 0
         own.until_ns = 0
@@ -545,12 +489,8 @@ cdef class Ranges:
                     serve_share(call, at + i * share, min(at + (i + 1) * share, end), self.trims,
                                 &own if threadid() == 0 else NULL)
             took_ns = monotonic_ns() - began_ns
-        # Of a call that waits for a disk there is nothing to learn.
-        if call.asks or n_bytes < LEARN_BYTES or own.n == 0:
-            return 0
-        if n_threads > 1:
+        if n_threads > 1 and not call.asks:
             judge_team(took_ns, own.until_ns - began_ns, own.n, end - at)
-        self.byte_ns = learn_cost(self.byte_ns, own.until_ns - began_ns, <double>n_bytes * own.n / (end - at))
         return 0
 
     cdef int mend(self, Call* call, int64_t at, int64_t end, list found) except -1:
@@ -682,74 +622,6 @@ cdef class Ranges:
                 end_call(&call)
         finally:
             release(&views)
-
-
-cdef void serve_share(const Call* call, int64_t at, int64_t end, bint trims, Own* own) noexcept nogil:
-    """Copy some ranges of a stretch, and note it where the calling thread does."""
-    cdef int64_t k
-    for k in range(at, min(at + SPANS_AHEAD, end)):
-        foresee(&call.spans[call.keys[k].i])
-    for k in range(at, end):
-        if k + SPANS_AHEAD < end:
-            foresee(&call.spans[call.keys[k + SPANS_AHEAD].i])
-        bring(&call.spans[call.keys[k].i], trims)
-    if own != NULL:
-        own.n += end - at
-        own.until_ns = monotonic_ns()
-
-
-cdef void ask_for_rows(const MapSlot* table, const int64_t* idxs, bint idxs_unsigned, int64_t n,
-                       int64_t length) noexcept nogil:
-    """Ask for the rows of samples; indices of none are passed over."""
-    cdef int64_t* windows = <int64_t*>malloc(max(n, <int64_t>1) * sizeof(int64_t))
-    cdef int64_t n_windows = 0
-    cdef int64_t index
-    cdef int64_t i
-    if windows == NULL:
-        return
-    for i in range(n):
-        index = idxs[i]
-        if index < 0 and not idxs_unsigned:
-            index += length
-        if 0 <= index < length:
-            windows[n_windows] = index * ROW_BYTES // TABLE_REQUEST_BYTES
-            if n_windows == 0 or windows[n_windows] != windows[n_windows - 1]:
-                n_windows += 1
-    qsort(windows, n_windows, sizeof(int64_t), compare_numbers)
-    for i in range(n_windows):
-        if i == 0 or windows[i] != windows[i - 1]:
-            ask_for_bytes(table, windows[i] * TABLE_REQUEST_BYTES, (windows[i] + 1) * TABLE_REQUEST_BYTES)
-    free(windows)
-
-
-cdef void ask_for_last_page(const Call* call, int64_t k) noexcept nogil:
-    cdef const Span* span = &call.spans[call.keys[k].i]
-    if span.slot != NULL and span.n_bytes:
-        ask_for_bytes(span.slot, span.offset + span.n_bytes - 1, span.offset + span.n_bytes)
-
-
-cdef void ask_for_spans(const Call* call, int64_t at, int64_t end) noexcept nogil:
-    """Ask for the pages of a stretch, those that touch together."""
-    cdef const Span* span
-    cdef const MapSlot* slot = NULL
-    cdef int64_t begin = 0
-    cdef int64_t until = 0
-    cdef int64_t first
-    cdef int64_t k
-    for k in range(at, end):
-        span = &call.spans[call.keys[k].i]
-        if span.slot == NULL or span.n_bytes == 0:
-            continue
-        first = <int64_t>span.offset - <int64_t>(span.offset % PAGE)
-        if span.slot != slot or first > until or first < begin:
-            if slot != NULL:
-                ask_for_bytes(slot, begin, until)
-            slot = span.slot
-            begin = first
-            until = first
-        until = max(until, <int64_t>span.offset + span.n_bytes)
-    if slot != NULL:
-        ask_for_bytes(slot, begin, until)
 
 
 def split(data, splits):

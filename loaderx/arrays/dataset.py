@@ -70,6 +70,9 @@ class Dataset(OpenDataset):
     (array([9, 1, 9]), 81)
     """
 
+    #: To a loader: a batch is read by a team of all cores, whichever thread asks.
+    gathers_in_teams = True
+
     _kind = "fixed"
     _other = ("a ragged dataset", "RaggedDataset")
 

@@ -75,6 +75,9 @@ class RaggedDataset(OpenDataset):
            [7, 8, 9]], dtype=int32)
     """
 
+    #: To a loader: a batch is read by a team of all cores, whichever thread asks.
+    gathers_in_teams = True
+
     _kind = "ragged"
     _other = ("a dataset of one fixed shape", "Dataset")
 

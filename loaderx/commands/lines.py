@@ -170,7 +170,16 @@ def _verify(files: Sequence[Path], written: WrittenLines, threads: int, keep_who
     """Compare every line that was written with its source."""
     index = written.first
     with Zrecord(written.path, mode="r", threads=threads) as store:
-        for path, lines in LineReader(files, keep_whole=keep_whole, progress=tick):
+        reader = LineReader(files, keep_whole=keep_whole)
+        done = 0
+
+        def report(n_bytes: int) -> None:
+            nonlocal done
+            done += n_bytes
+            tick(done, reader.total_bytes)
+
+        reader.report = report
+        for path, lines in reader:
             stop = min(index + len(lines.starts), written.first + written.lines)
             try:
                 data, splits = store.gather_packed(range(index, stop))

@@ -8,8 +8,9 @@ that is compressed; `ByteRangeDataset` gives what any parser makes of any ranges
 from __future__ import annotations
 
 from loaderx.jsonl.build import build_index
+from loaderx.jsonl.byte_ranges import ByteRangeDataset
 from loaderx.jsonl.check import IndexReport, check_index
-from loaderx.jsonl.dataset import ByteRangeDataset, JsonlDataset, TextLinesDataset
+from loaderx.jsonl.dataset import JsonlDataset, TextLinesDataset
 from loaderx.jsonl.index import Index
 from loaderx.jsonl.lines import WrittenLines, write_lines
 from loaderx.jsonl.reading import KeptSource

@@ -1,8 +1,9 @@
-"""The dictionary of a new store of lines: trained on lines from the beginnings of its sources."""
+"""The dictionary of a new store of lines: trained on some lines of its sources."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from loaderx.errors import ArchiveError, DictionaryError, RecordTooLargeError
@@ -18,10 +19,13 @@ _SAMPLED_FOR_EACH_BYTE = 100
 _SAMPLED_SOURCES = 64
 _SAMPLED_LINE_BYTES = 16 << 10
 _PIECE_BYTES = 1 << 20
+# Of a file that can be read anywhere, lines come from so many places at most, and of each so many bytes at least.
+_STRETCHES = 64
+_STRETCH_BYTES = 16 << 10
 
 
 def train_line_dictionary(store: Zrecord, paths: Sequence[Path], dict_size: int | None) -> bool:
-    """Train a dictionary for a new store on the first lines of files; return whether there was text enough.
+    """Train a dictionary for a new store on some lines of files; return whether there was text enough.
 
     Parameters
     ----------
@@ -44,32 +48,60 @@ def train_line_dictionary(store: Zrecord, paths: Sequence[Path], dict_size: int 
 
 
 def sample_lines(paths: Sequence[Path], n_bytes: int) -> tuple[list[bytes], bool]:
-    """Return about so many bytes of the first lines of files, the same of each, and whether these are all there are."""
+    """Return about so many bytes of lines of files, the same of each, and whether these are all lines there are.
+
+    Of a plain file they are spread over it, of a compressed one the first.
+    """
     count = min(len(paths), _SAMPLED_SOURCES)
     samples: list[bytes] = []
     left, is_all = n_bytes, count == len(paths)
     for number in range(count):
         share = left // (count - number)  # what a short file leaves goes to those behind it
-        found, is_whole = _first_lines(paths[number * len(paths) // count], share)
+        found, is_whole = _some_lines(paths[number * len(paths) // count], share)
         samples += found
         left -= sum(map(len, found))
         is_all = is_all and is_whole
     return samples, is_all
 
 
-def _first_lines(path: Path, n_bytes: int) -> tuple[list[bytes], bool]:
+def _some_lines(path: Path, n_bytes: int) -> tuple[list[bytes], bool]:
+    """Return about so many bytes of lines of a file, and whether these are all of its lines."""
+    try:
+        source = TextFile(path)
+    except ArchiveError:
+        return [], False
+    if source.kind is None and path.stat().st_size > n_bytes:
+        samples, _ = _take(path, _stretches(path, n_bytes), n_bytes)
+        if samples:
+            return samples, False
+    return _take(path, source, n_bytes)
+
+
+def _stretches(path: Path, n_bytes: int) -> Iterator[bytes]:
+    """Yield whole lines from all over a plain file."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        count = max(1, min(_STRETCHES, n_bytes // _STRETCH_BYTES))
+        for number in range(count):
+            at = file.seek(size * number // count)
+            block = file.read(n_bytes // count)
+            begin = 0 if at == 0 else block.find(b"\n") + 1
+            yield block[begin : block.rfind(b"\n") + 1]
+
+
+def _take(path: Path, blocks: Iterable[bytes], n_bytes: int) -> tuple[list[bytes], bool]:
     samples: list[bytes] = []
     is_whole = True
 
-    def blocks() -> Iterator[bytes]:
+    def until_fault() -> Iterator[bytes]:
         nonlocal is_whole
         try:
-            yield from TextFile(path)
+            yield from blocks
         except ArchiveError:
             is_whole = False  # and what came before does for a sample
 
     try:
-        for lines in split_lines(path, blocks(), min(_PIECE_BYTES, n_bytes)):
+        for lines in split_lines(path, until_fault(), min(_PIECE_BYTES, n_bytes)):
             for start, size in zip(lines.starts.tolist(), lines.sizes.tolist(), strict=True):
                 if n_bytes <= 0:
                     return samples, False

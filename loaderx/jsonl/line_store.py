@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -10,15 +9,12 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from loaderx._core.ranges import split
-from loaderx.errors import JsonlError, LoaderxError, SchemaError, StoreIOError
+from loaderx.errors import JsonlError, LoaderxError, NotAStoreError, SchemaError
+from loaderx.jsonl.lines_file import read_lines_file
 from loaderx.jsonl.locating import parse_error
 from loaderx.store.buffers import Indices
-from loaderx.store.format import META
+from loaderx.store.format import LINES, META
 from loaderx.store.zrecord import Zrecord
-
-#: Beside the records: what they are.
-LINES = "lines.json"
-LINES_FORMAT = {"format": "loaderx-lines", "version": 1}
 
 
 class StoreSource:
@@ -77,23 +73,9 @@ def is_store(path: Path) -> bool:
 def check_line_store(path: Path) -> None:
     """Raise `SchemaError` where a store is not one of lines, as its `lines.json` says."""
     try:
-        said = json.loads((path / LINES).read_bytes())
-    except FileNotFoundError:
+        read_lines_file(path)
+    except NotAStoreError:
         raise SchemaError(
             f"{path}: a store without {LINES}, so not one of lines: open it with Dataset, RaggedDataset or Zrecord",
             path=path,
         ) from None
-    except OSError as error:
-        raise StoreIOError(
-            f"{path / LINES}: could not read it: {error.strerror}",
-            store=path,
-            path=path / LINES,
-            errno=error.errno,
-        ) from error
-    except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict) or any(said.get(key) != value for key, value in LINES_FORMAT.items()):
-        raise SchemaError(
-            f"{path / LINES}: says {said!r}, and a store of lines that this release reads says {LINES_FORMAT}",
-            path=path,
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,6 @@ from loaderx.store.append import Append
 from loaderx.store.format import META
 from loaderx.store.options import (
     Codec,
-    check_callable,
     check_choice,
     check_count,
     check_flag,
@@ -28,6 +27,7 @@ from loaderx.store.options import (
     check_path,
     check_threads,
 )
+from loaderx.store.progress import Progress, reporting
 from loaderx.store.staging import Staging, take_back_moves
 from loaderx.store.zrecord import StagedZrecord, Zrecord
 
@@ -79,7 +79,7 @@ def write_lines(
     *,
     level: int | None = None,
     threads: int = 0,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress = None,
     overwrite: bool = False,
     upgrade: bool = False,
     keep_whole: bool = False,
@@ -100,14 +100,15 @@ def write_lines(
     chunk_bytes : int
         About how many bytes of text are compressed at a time; with the longest line it bounds the memory taken.
     dict_size : int, optional
-        The most bytes a dictionary may have; None: a hundredth of the text, at most 112,640. It is trained on the first
-        lines of the sources, of many on those of some that are spread over them.
+        The most bytes a dictionary may have; None: a hundredth of the text, at most 112,640. It is trained on lines
+        from all over plain files and on the first ones of compressed files, of many files on those of some.
     level : int, optional
         zstd's level; None: 3, with a dictionary too.
     threads : int
         The most threads to compress with; 0: every core in the affinity mask.
-    progress : callable, optional
-        Gets (bytes of the files read, their bytes in all).
+    progress : bool or callable, optional
+        None: a bar where standard error is a terminal. Or whether to show one. Or called with (bytes of the files read,
+        their bytes in all).
     overwrite : bool
         Replace an existing store, once the new one is complete, instead of appending to it.
     upgrade : bool
@@ -150,7 +151,6 @@ def write_lines(
     """
     target = check_path(dest)
     paths = _as_paths(sources)
-    check_callable("progress", progress)
     chunk_bytes = check_count("chunk_bytes", chunk_bytes, least=1)
     upgrade, overwrite = check_flag("upgrade", upgrade), check_flag("overwrite", overwrite)
     threads = check_threads(threads)
@@ -159,31 +159,34 @@ def write_lines(
     if dict_size is not None:
         dict_size = check_count("dict_size", dict_size, least=1)
     level = check_level(level, codec)
-    reader = LineReader(paths, keep_whole=check_flag("keep_whole", keep_whole), progress=progress)
-
-    chosen: Codec
-    there = None if overwrite else _codec_of_lines_at(target)
-    if there is not None:
-        chosen = codec or there
-        check_level(level, chosen)
-        with Zrecord(target, chosen, level=_level(level, chosen), threads=threads, upgrade=upgrade) as store:
-            return _write(target, store, reader, chunk_bytes, chosen)
-    with Staging(target, replace=overwrite) as staging:
-        chosen = codec or "zstd_dict"
-        if chosen == "zstd_dict":
-            with StagedZrecord(staging.path, chosen) as store:
-                if not train_line_dictionary(store, paths, dict_size):
-                    if codec is not None:
-                        raise DictionaryError(
-                            f"{target}: there is too little text to train a dictionary on: use codec 'zstd', or none",
-                            store=target,
-                        )
-                    chosen = "zstd"
-        with StagedZrecord(staging.path, chosen, level=_level(level, chosen), threads=threads) as store:
-            written = _write(target, store, reader, chunk_bytes, chosen)
-        write_lines_file(staging.path, chosen)
-        staging.install()
-        return written
+    reader = LineReader(paths, keep_whole=check_flag("keep_whole", keep_whole))
+    with reporting(progress, reader.total_bytes) as reader.report:
+        chosen: Codec
+        there = None if overwrite else _codec_of_lines_at(target)
+        if there is not None:
+            chosen = codec or there
+            check_level(level, chosen)
+            with Zrecord(
+                target, chosen, level=_level(level, chosen), threads=threads, upgrade=upgrade
+            ) as store:
+                return _write(target, store, reader, chunk_bytes, chosen)
+        with Staging(target, replace=overwrite) as staging:
+            chosen = codec or "zstd_dict"
+            if chosen == "zstd_dict":
+                with StagedZrecord(staging.path, chosen) as store:
+                    if not train_line_dictionary(store, paths, dict_size):
+                        if codec is not None:
+                            raise DictionaryError(
+                                f"{target}: there is too little text to train a dictionary on: use codec 'zstd', or "
+                                "none",
+                                store=target,
+                            )
+                        chosen = "zstd"
+            with StagedZrecord(staging.path, chosen, level=_level(level, chosen), threads=threads) as store:
+                written = _write(target, store, reader, chunk_bytes, chosen)
+            write_lines_file(staging.path, chosen)
+            staging.install()
+            return written
 
 
 def _level(level: int | None, codec: Codec) -> int | None:

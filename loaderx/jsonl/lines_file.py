@@ -7,7 +7,7 @@ from pathlib import Path
 
 from loaderx.errors import NotAStoreError, SchemaError
 from loaderx.store import files
-from loaderx.store.format import CODECS, LINES
+from loaderx.store.format import CODECS, DICTIONARY, LINES
 from loaderx.store.options import Codec, check_codec
 
 _FORMAT = "loaderx-lines"
@@ -23,7 +23,10 @@ def write_lines_file(path: Path, codec: Codec) -> None:
 
 
 def read_lines_file(path: Path) -> Codec:
-    """Check that a store's records are lines of text, and return the codec that it was first written with.
+    """Check that a store's records are lines of text, and return the codec to append with.
+
+    It is the one that the store was first written with; a file that names none leaves it to whether there is a
+    dictionary.
 
     Parameters
     ----------
@@ -53,7 +56,7 @@ def read_lines_file(path: Path) -> Codec:
         raise _wrong(path, f"its format is {document.get('format')!r}, not {_FORMAT!r}")
     if type(document.get("version")) is not int or document["version"] != _VERSION:
         raise _wrong(path, f"its version is {document.get('version')!r}, and this release reads {_VERSION}")
-    codec = document.get("codec")
+    codec = document.get("codec", "zstd_dict" if (path / DICTIONARY).exists() else "zstd")
     if not isinstance(codec, str) or codec not in CODECS:
         raise _wrong(path, f"codec is {codec!r}, not one of {', '.join(CODECS)}")
     checked: Codec = check_codec(codec)

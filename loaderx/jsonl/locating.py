@@ -71,7 +71,7 @@ def make_excerpt(raw: bytes, error: BaseException) -> str:
     if isinstance(error, UnicodeDecodeError):
         doc, at = raw, error.start
     elif not (isinstance(doc, str) and doc and isinstance(at, int) and 0 <= at <= len(doc)):
-        doc, at = raw, 0
+        doc, at = raw, _first_bad_byte(raw)
     begin = max(0, min(at - _EXCERPT // 2, len(doc) - _EXCERPT))
     part = doc[begin : begin + _EXCERPT]
     text = part.decode("utf-8", "backslashreplace") if isinstance(part, bytes) else part
@@ -79,6 +79,15 @@ def make_excerpt(raw: bytes, error: BaseException) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text
     )
     return f"{'...' if begin else ''}{shown}{'...' if begin + _EXCERPT < len(doc) else ''}"
+
+
+def _first_bad_byte(raw: bytes) -> int:
+    """Return where bytes stop being UTF-8, which orjson does not say; 0 where they do not."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return 0
 
 
 def parse_error(

@@ -47,11 +47,13 @@ class LineReader:
     paths : sequence of pathlib.Path
     keep_whole : bool
         Take what is whole of a file that is cut off or damaged (`loaderx.jsonl.write_lines`).
-    progress : callable, optional
-        Gets (bytes of the files read, their bytes in all).
+    report : callable, optional
+        Gets the bytes of the files that have been read since it was called last.
 
     Attributes
     ----------
+    total_bytes : int
+        Bytes of the files.
     text_bytes : int
         Bytes of the text that has been read.
     blank_lines : int
@@ -73,22 +75,20 @@ class LineReader:
         paths: Sequence[Path],
         *,
         keep_whole: bool = False,
-        progress: Callable[[int, int], object] | None = None,
+        report: Callable[[int], object] | None = None,
     ) -> None:
-        self._sizes = [(path, _size(path)) for path in paths]
-        self._total_bytes = sum(size for _, size in self._sizes)
-        self._done_bytes = 0
+        self._paths = paths
+        self.total_bytes = sum(map(_size, paths))
         self._keep_whole = keep_whole
-        self._progress = progress
+        self.report = report
         self.text_bytes = self.blank_lines = 0
         self.kept: list[KeptSource] = []
 
     def __iter__(self) -> Iterator[tuple[Path, Lines]]:
-        for path, size in self._sizes:
+        for path in self._paths:
             for lines in self._lines(path):
                 self.blank_lines += lines.blank
                 yield path, lines
-            self._done_bytes += size
 
     def _lines(self, path: Path) -> Iterator[Lines]:
         fault = _find_fault(path) if self._keep_whole else None
@@ -110,10 +110,12 @@ class LineReader:
             self.kept.append(KeptSource(path, fault.problem, n_lines, n_bytes))
 
     def _reported(self, source: TextFile) -> Iterator[bytes]:
+        told = 0
         for block in source:
             yield block
-            if self._progress is not None:
-                self._progress(self._done_bytes + source.read_bytes, self._total_bytes)
+            if self.report is not None:
+                self.report(source.read_bytes - told)
+                told = source.read_bytes
 
 
 def _size(path: Path) -> int:

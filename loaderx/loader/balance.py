@@ -18,8 +18,14 @@ _LEAST_GAIN_NS = 10_000
 _LEAST_GAIN = 0.15
 _MOST_STRIKES = 2
 
+#: What steps that are much slower than others may cost of making batches, in such windows too.
+_MOST_LOSS = 0.5
+
 #: What a window counts of what workers are taken to need.
 _SHARE = 0.25
+
+#: Windows after which workers are measured again, for what they need may have changed meanwhile.
+_MEASURE_AGAIN = 1024
 
 #: Windows until the thread that asks may try again: doubled with each try that fails, up to the second.
 _FIRST_PATIENCE = 4
@@ -61,6 +67,7 @@ class Balance:
         "_make_ns",
         "_n",
         "_n_slow",
+        "_n_windows",
         "_next_patience",
         "_patience",
         "_since",
@@ -74,7 +81,7 @@ class Balance:
         self._can_be_here = can_be_here
         self.is_here = False
         self._is_trial = False
-        self._strikes = 0
+        self._strikes = self._n_windows = 0
         self._patience = 0
         self._next_patience = _FIRST_PATIENCE
         # What workers need for a step when somebody waits for each; 0: nobody has.
@@ -134,22 +141,31 @@ class Balance:
         return bool(self._worker_ns) and self._gain_ns > WINDOW * self._worker_ns
 
     def _judge_this(self) -> None:
-        """Go back to workers where they save time."""
-        if self._n_slow > self._n / 2:
+        """Go back to workers where they save time, and to measure them anew."""
+        if self._n_slow > self._n / 2 or self._gain_ns > _MOST_LOSS * self._make_ns:
             self._strikes += 1
         else:
             self._strikes = 0
             self._is_trial = False
+        self._n_windows += 1
         # Waits for a disk are what workers are for: several wait at once.
         if self._strikes == _MOST_STRIKES or self._is_cold or self._n < WINDOW:
-            self.is_here = False
             self._next_patience = (
                 min(2 * self._next_patience, _MOST_PATIENCE) if self._is_trial else _FIRST_PATIENCE
             )
-            self._patience = self._next_patience
+            self._leave_to_workers(self._next_patience)
+        elif self._n_windows == _MEASURE_AGAIN:
+            self._leave_to_workers(1)
+
+    def _leave_to_workers(self, patience: int) -> None:
+        self.is_here = False
+        self._worker_ns = 0.0
+        self._patience = patience
 
     def _judge_workers(self, now: int) -> None:
         """Have the thread that asks try, where it waits anyway or where there is little to make."""
+        if self._is_cold:
+            return  # what the disk takes
         step_ns = (now - self._since) / self._n
         is_waiting = self._wait_ns / self._n > step_ns / 2
         if not is_waiting:
@@ -160,6 +176,6 @@ class Balance:
             self._worker_ns = step_ns
         if self._patience:
             self._patience -= 1
-        elif not self._is_cold and (is_waiting or self._make_ns / self._n < _CHEAP_NS):
+        elif is_waiting or self._make_ns / self._n < _CHEAP_NS:
             self.is_here = self._is_trial = True
-            self._strikes = 0
+            self._strikes = self._n_windows = 0

@@ -19,7 +19,7 @@ from loaderx.loader.fetch import Batch, BoundedFetch, Costs, Fetch, Transform, i
 from loaderx.loader.sampler import Sampler
 from loaderx.loader.state import check_state, make_state
 from loaderx.loader.stats import LoaderStats, StepStats
-from loaderx.loader.streams import check_streams
+from loaderx.loader.streams import check_streams, gathers_in_teams
 from loaderx.loader.threads import Outcome, Task, ThreadWorkers, raise_at
 from loaderx.store.options import check_callable, check_choice, check_count, check_flag
 
@@ -41,8 +41,9 @@ class DataLoader:
         Or anything with ``len()`` and ``__getitems__(idxs)`` (`loaderx.loader.streams.RandomAccess`); all of the same
         length. The loader does not close them.
     num_workers : int
-        Threads, or processes, that make batches; 0: `next` makes them itself, when it is asked. Threads without a
-        transform leave it to `next` too while that is faster (`loaderx.loader.balance.Balance`).
+        Threads, or processes, that make batches; 0: `next` makes them itself, when it is asked. Threads leave it to
+        `next` too while that is faster, where all streams are datasets or arrays and there is no transform
+        (`loaderx.loader.balance.Balance`).
     batch_size : int
         Records in a batch of this process.
     prefetch_size : int
@@ -176,9 +177,12 @@ class DataLoader:
         self._ending = Ending(self._pending)
         weakref.finalize(self, self._ending.end).atexit = False
         self._fetch = self._make_fetch()
-        # A transform may want to run beside the loop, or in a thread of its own: it is left to workers.
+        # What the user wrote may want to run beside the loop, or in a thread of its own: it is left to workers.
         self._balance = Balance(
-            self.num_workers > 0 and self.worker_type == "thread" and self._transform is identity
+            self.num_workers > 0
+            and self.worker_type == "thread"
+            and self._transform is identity
+            and all(map(gathers_in_teams, self.streams.values()))
         )
         self._n_given = self._wait_ns = self._gather_ns = self._transform_ns = self._cold_blocks = 0
 
@@ -208,8 +212,7 @@ class DataLoader:
         self._check_process()
         with self._lock:
             self._check_open()
-            made: tuple[tuple[Batch, BaseException | None], Costs, int] | None = None
-            while made is None:
+            while True:
                 step = self._next_step
                 if step >= self._num_steps:
                     raise OptionError(
@@ -218,6 +221,10 @@ class DataLoader:
                 self._forget_given()  # where Ctrl-C came between
                 is_here = self.num_workers == 0 or (self._balance.is_here and not self._pending)
                 made = self._make_here(step) if is_here else self._wait()
+                # A signal's handler may have used the loader meanwhile.
+                if made is not None and self._next_step == step:
+                    break
+                del made
             outcome, costs, wait_ns = made
             if self._on_step is not None:
                 self._on_step(self._describe(step, costs, wait_ns))

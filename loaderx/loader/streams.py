@@ -12,7 +12,8 @@ from loaderx.errors import OptionError
 
 
 class RandomAccess(Protocol):
-    """What a stream has to have. A `prefetch(idxs)` is used too, where there is one.
+    """What a stream has to have. A `prefetch(idxs)` is used too, where there is one, and so is `gathers_in_teams`: true
+    of a stream whose reads use all cores and may be made by any thread, the one that takes the batches too.
 
     `__getitems__` is given an array of uint64 that cannot be written to, for all streams get the same, and returns what
     belongs to its indices, in their order: the batch's entry of this stream. Nobody looks whether it does. Worker
@@ -35,6 +36,8 @@ class ArrayStream:
         Not copied.
     """
 
+    gathers_in_teams = True
+
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array
 
@@ -45,6 +48,11 @@ class ArrayStream:
         """Return the rows of some indices, a copy."""
         batch: npt.NDArray[Any] = self._array[idxs]
         return batch
+
+
+def gathers_in_teams(stream: RandomAccess) -> bool:
+    """Return whether a stream's own class says so: one that is derived from it may read otherwise."""
+    return bool(vars(type(stream)).get("gathers_in_teams"))
 
 
 def check_streams(streams: Any) -> tuple[dict[str, RandomAccess], dict[str, int]]:

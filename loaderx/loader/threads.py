@@ -90,9 +90,10 @@ class Task:
         self.outcome = None
 
     def wait(self) -> None:
-        """Wait until the task is done. A signal may interrupt it, and it may be called again."""
+        """Wait until the task is done. A signal may interrupt it, and it may be called again, by its handler too."""
         while not self.is_done:
             self._bell.get()
+            self._bell.put(None)  # for the call that this one interrupted
 
 
 def raise_at(error: BaseException, step: int) -> NoReturn:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from loaderx.stream.calling import explain
-from loaderx.stream.node import Item, Key, Node, Transparent
+from loaderx.stream.node import Item, Key, Node, State, Transparent
 
 
 class Filter(Transparent):
@@ -24,9 +24,10 @@ class Filter(Transparent):
     n_skipped : int
     """
 
+    called = "filter"
     is_itemwise = True
 
-    def __init__(self, upstream: Node, function: Callable[[Item], Any], skips: bool = False) -> None:
+    def __init__(self, upstream: Node, function: Callable[..., Any], skips: bool = False) -> None:
         super().__init__(upstream)
         self._function = function
         self._skips = skips
@@ -42,3 +43,35 @@ class Filter(Transparent):
                 if not self._skips:
                     raise explain(error, "filter", self._function, self.locate(pair[0])) from error
                 self.n_skipped += 1
+
+
+class IndexedFilter(Filter):
+    """The items that a function of the item and its number is true of: which those are must not change with the epoch.
+
+    The number is that of the item in the input.
+    """
+
+    freezes_order = True
+    is_itemwise = False
+
+    def reset(self, state: State | None = None) -> None:
+        inner: State
+        self._n: int
+        inner, self._n = (None, 0) if state is None else state
+        super().reset(inner)
+
+    def next(self) -> tuple[Key, Item]:
+        while True:
+            pair = self._next()
+            number = self._n
+            self._n = number + 1
+            try:
+                if self._function(pair[1], number):
+                    return pair
+            except Exception as error:
+                if not self._skips:
+                    raise explain(error, "filter", self._function, self.locate(pair[0])) from error
+                self.n_skipped += 1
+
+    def get_state(self) -> State:
+        return [super().get_state(), self._n]

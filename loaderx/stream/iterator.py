@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from loaderx.errors import StateMismatchError
-from loaderx.stream.node import Item, Recipe
+from loaderx.stream.node import Item, Node, Recipe
 
 STATE_VERSION = 1
 
@@ -78,9 +78,29 @@ class StreamIterator:
             raise
         before.close()
 
+    def counts(self) -> list[dict[str, Any]]:
+        """Return what the steps have counted, the last step first: those that count nothing are left out.
+
+        Returns
+        -------
+        list of dict
+            Each has ``step``, what `Stream` calls it, and the counts by name: of a mixture ``given`` and ``passes``,
+            for each stream how many items it has given, and how often it has begun again; of a source ``skipped``, how
+            many items were bad, and left out or replaced. They include what was counted
+            before the state that has been loaded.
+        """
+        return collect_counts(self._node)
+
     def close(self) -> None:
         """Let go of files and workers."""
         self._node.close()
+
+
+def collect_counts(node: Node) -> list[dict[str, Any]]:
+    """Return the counts of a node and of those below it, from the top."""
+    counts = node.counts()
+    own = [{"step": node.called, **counts}] if counts else []
+    return own + [each for below in node.inputs() for each in collect_counts(below)]
 
 
 def check_state(state: Any, pipeline: list[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loaderx.stream.node import Item, Key, Node, State, Transparent
@@ -27,6 +28,8 @@ class _Counted(Transparent):
 class Skip(_Counted):
     """All items but the first `n`."""
 
+    called = "skip"
+
     def __init__(self, upstream: Node, n: int) -> None:
         super().__init__(upstream)
         self._most = n
@@ -41,9 +44,15 @@ class Skip(_Counted):
 class Take(_Counted):
     """The first `n` items."""
 
+    called = "take"
+
     def __init__(self, upstream: Node, n: int) -> None:
         super().__init__(upstream)
         self._most = n
+
+    @classmethod
+    def is_endless(cls, options: Mapping[str, Any], inputs: Sequence[bool]) -> bool:
+        return False
 
     def next(self) -> tuple[Key, Item]:
         if self._n >= self._most:
@@ -55,6 +64,8 @@ class Take(_Counted):
 
 class Step(_Counted):
     """Each `n`-th item, beginning with number `first`."""
+
+    called = "step"
 
     def __init__(self, upstream: Node, n: int, first: int = 0) -> None:
         super().__init__(upstream)

@@ -24,8 +24,9 @@ class Node(ABC):
       inputs did, gives what the first one went on to give.
     - A state holds positions, never items. A node that holds items (a buffer, a half-filled batch) holds their keys in
       its state, and on `reset` has its input make them anew by `rebuild`.
-    - `rebuild` leaves the node where it is, and what it makes counts nowhere: a node that counts items has put its count
-      into their keys.
+    - Where something below raises, the node is left as it was, and may be asked again.
+    - `rebuild` leaves the node where it is, and what it makes counts nowhere: a node that counts items has put its
+      count into their keys.
 
     A node is used by one thread at a time.
     """
@@ -38,6 +39,14 @@ class Node(ABC):
     freezes_order: ClassVar[bool] = False
     #: Whether it does something with each item for itself, so that a shuffle of all items may go below it.
     is_itemwise: ClassVar[bool] = False
+    #: Whether each of its items is a batch; None: where those of its first input are.
+    makes_batches: ClassVar[bool | None] = None
+    #: Whether there is a `Shared` in its keys.
+    makes_shared_keys: ClassVar[bool] = False
+    #: Whether it is made of a list of streams.
+    takes_several: ClassVar[bool] = False
+    #: What errors and `repr` call it: the method of `Stream` that makes it.
+    called: ClassVar[str] = ""
 
     @abstractmethod
     def reset(self, state: State | None = None) -> None:
@@ -74,8 +83,32 @@ class Node(ABC):
     def locate(self, key: Key) -> str:
         """Return where an item comes from, as errors say it."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Let go of files and workers. The node may be reset afterwards."""
+
+    def inputs(self) -> Sequence[Node]:
+        """Return the nodes right below."""
+        upstream = getattr(self, "_upstream", None)
+        return [] if upstream is None else [upstream]
+
+    def counts(self) -> dict[str, Any]:
+        """Return what the node has counted, by name: those of the run before a resume too."""
+        return {}
+
+    @property
+    def shares_keys(self) -> bool:
+        """Whether there may be a `Shared` in its keys: what holds them saves them with `save_keys`."""
+        return self.makes_shared_keys or any(each.shares_keys for each in self.inputs())
+
+    @classmethod
+    def count_shards(cls, options: Mapping[str, Any], inputs: Sequence[int]) -> int:
+        """Return into how many parts its items can be divided by shards: those of its inputs are given."""
+        return inputs[0]
+
+    @classmethod
+    def is_endless(cls, options: Mapping[str, Any], inputs: Sequence[bool]) -> bool:
+        """Return whether it has no end, as far as its options and those of its inputs say."""
+        return any(inputs)
 
 
 @dataclass(frozen=True)
@@ -101,7 +134,7 @@ class Recipe:
         """Make the node, and those below it."""
         inputs = self.inputs if self.kind.builds_inputs else [each.build(epoch) for each in self.inputs]
         seeded = {"epoch": epoch} if self.kind.is_seeded else {}
-        return self.kind(*inputs, **self.options, **seeded)  # type: ignore[call-arg]
+        return self.kind(*inputs, **self.options, **seeded)
 
     def with_options(self, **options: Any) -> Self:
         """Return the recipe with other options."""
@@ -115,10 +148,42 @@ class Recipe:
         """Return what the pipeline is, as JSON: the node's name and options, then its inputs."""
         return [self.kind.__name__, dict(self.told), *(each.describe() for each in self.inputs)]
 
+    def __str__(self) -> str:
+        options = dict(self.told)
+        name = options.pop("from", None) or self.kind.called or self.kind.__name__.lower()
+        told = ", ".join(f"{option}={value!r}" for option, value in options.items())
+        if not self.inputs:
+            return f"{name}({told})"
+        if len(self.inputs) == 1 and not self.kind.takes_several:
+            return f"{self.inputs[0]}.{name}({told})"
+        return f"{name}([{', '.join(map(str, self.inputs))}]{', ' + told if told else ''})"
+
     @property
-    def is_frozen(self) -> bool:
-        """Whether the order of shards must not be changed any more below it."""
-        return self.kind.freezes_order or any(each.is_frozen for each in self.inputs)
+    def freezes_order(self) -> bool:
+        """Whether the order of shards below it must not be changed any more."""
+        return self.kind.freezes_order
+
+    @property
+    def num_shards(self) -> int:
+        """Into how many parts it can be divided by shards."""
+        return self.kind.count_shards(self.options, [each.num_shards for each in self.inputs])
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it has no end, as far as options say."""
+        return self.kind.is_endless(self.options, [each.is_endless for each in self.inputs])
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether its items are batches, as far as its steps say."""
+        if self.kind.makes_batches is not None:
+            return self.kind.makes_batches
+        return bool(self.inputs) and self.inputs[0].has_batches
+
+    @property
+    def shares_keys(self) -> bool:
+        """Whether there may be a `Shared` in its keys."""
+        return self.kind.makes_shared_keys or any(each.shares_keys for each in self.inputs)
 
 
 class Transparent(Node):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from loaderx.stream.node import Item, Key, Node, Recipe, State
-from loaderx.stream.seeds import mix
+from loaderx.stream.passes import build_pass, rebuild_passes
 
 
 class Repeat(Node):
@@ -20,6 +21,7 @@ class Repeat(Node):
     epoch : int
     """
 
+    called = "repeat"
     is_seeded = True
     builds_inputs = True
 
@@ -29,13 +31,21 @@ class Repeat(Node):
         self._epoch = epoch
         self._upstream: Node | None = None
 
-    def _build(self, number: int) -> Node:
-        return self._recipe.build(self._epoch if number == 0 else mix(self._epoch, "pass", number))
+    @classmethod
+    def is_endless(cls, options: Mapping[str, Any], inputs: Sequence[bool]) -> bool:
+        return options["n"] is None or any(inputs)
+
+    @property
+    def shares_keys(self) -> bool:
+        return self._recipe.shares_keys
 
     def reset(self, state: State | None = None) -> None:
         self.close()
+        inner: State
+        self._pass: int
+        self._is_empty: bool
         inner, self._pass, self._is_empty = (None, 0, True) if state is None else state
-        self._upstream = self._build(self._pass)
+        self._upstream = build_pass(self._recipe, self._epoch, self._pass)
         self._upstream.reset(inner)
 
     def next(self) -> tuple[Key, Item]:
@@ -54,7 +64,7 @@ class Repeat(Node):
             return (self._pass, key), item
 
     def _begin_pass(self) -> None:
-        following = self._build(self._pass + 1)
+        following = build_pass(self._recipe, self._epoch, self._pass + 1)
         following.reset()
         if self._upstream is not None:
             self._upstream.close()
@@ -65,18 +75,8 @@ class Repeat(Node):
         return [self._upstream.get_state(), self._pass, self._is_empty]
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
-        groups: dict[int, list[tuple[Key, int]]] = {}
-        for position, (number, key) in enumerate(keys):
-            groups.setdefault(number, []).append((key, position))
-        items: list[Item] = [None] * len(keys)
-        for number, group in groups.items():
-            upstream = self._build(number)
-            upstream.reset()
-            found = upstream.rebuild([key for key, _ in group])
-            upstream.close()
-            for (_, position), item in zip(group, found, strict=True):
-                items[position] = item
-        return items
+        assert self._upstream is not None, "reset comes first"
+        return rebuild_passes(self._recipe, self._epoch, keys, (self._pass, self._upstream))
 
     def locate(self, key: Key) -> str:
         number, inner = key

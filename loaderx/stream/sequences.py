@@ -64,7 +64,10 @@ class Sequences(RandomShards):
         return len(self._sequences[shard])
 
     def name(self, shard: int) -> str:
-        return f"{self._called}: shard {shard}"
+        return f"shard {shard}"
+
+    def where(self, shard: int, place: int) -> str:
+        return f"shard {shard}, at {place}"
 
     def open(self, shard: int, state: int | None = None) -> _SequenceReader:
         return _SequenceReader(self, shard, self._sequences[shard], state or 0)
@@ -113,7 +116,7 @@ class _SequenceReader(BlockReader):
         raise sample_error(error, self._where(self.get_state() - 1))
 
     def _where(self, place: int) -> str:
-        return f"{self._shards.name(self._shard)}, index {place}"
+        return self._shards.where(self._shard, place)
 
     def get_state(self) -> int:
         return self._at + self._n_given

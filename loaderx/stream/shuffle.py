@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loaderx.stream.keys import load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.seeds import Draws, mix
 
@@ -22,6 +23,7 @@ class Shuffle(Node):
         Another one has another order.
     """
 
+    called = "shuffle"
     is_seeded = True
 
     def __init__(self, upstream: Node, buffer_size: int, seed: int, epoch: int = 0) -> None:
@@ -34,9 +36,11 @@ class Shuffle(Node):
 
     def reset(self, state: State | None = None) -> None:
         self._is_filled = state is not None and state["filled"]
+        # That the input has ended is asked once; a state does not say it, for the input says it again.
+        self._has_ended = False
         self._draws.seek(0 if state is None else state["draws"])
         self._upstream.reset(None if state is None else state["upstream"])
-        keys = [] if state is None else state["keys"]
+        keys = [] if state is None else load_keys(state["keys"])
         self._pairs = list(zip(keys, self._upstream.rebuild(keys), strict=True)) if keys else []
 
     def _fill(self) -> None:
@@ -54,19 +58,22 @@ class Shuffle(Node):
             self._fill()
         if not pairs:
             raise StopIteration
-        # First what may raise: an error leaves the buffer as it is.
-        try:
-            new = self._next()
-        except StopIteration:
-            i = self._below(len(pairs))
-            given = pairs[i]
-            last = pairs.pop()
-            if i < len(pairs):
-                pairs[i] = last
-            return given
+        if not self._has_ended:
+            # First what may raise: an error leaves the buffer as it is.
+            try:
+                new = self._next()
+            except StopIteration:
+                self._has_ended = True
+            else:
+                i = self._below(len(pairs))
+                given = pairs[i]
+                pairs[i] = new
+                return given
         i = self._below(len(pairs))
         given = pairs[i]
-        pairs[i] = new
+        last = pairs.pop()
+        if i < len(pairs):
+            pairs[i] = last
         return given
 
     def get_state(self) -> State:
@@ -74,7 +81,7 @@ class Shuffle(Node):
             "upstream": self._upstream.get_state(),
             "draws": self._draws.at,
             "filled": self._is_filled,
-            "keys": [key for key, _ in self._pairs],
+            "keys": save_keys([key for key, _ in self._pairs], self.shares_keys),
         }
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:

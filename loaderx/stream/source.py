@@ -127,15 +127,18 @@ class Source(Node):
         self._pulls = [_nothing] * max(1, len(slots))
 
     def counts(self) -> dict[str, Any]:
-        """Return how many items were bad, and passed over or replaced: those of the run before a resume too."""
-        return {"skipped": self._n_skipped + sum(slot.reader.n_skipped for slot in self._slots)}
+        n = self._count_skipped()
+        return {"skipped": n} if n else {}
+
+    def _count_skipped(self) -> int:
+        return self._n_skipped + sum(slot.reader.n_skipped for slot in self._slots)
 
     def get_state(self) -> State:
         return {
             "begun": self._n_begun,
             "ended": self._ended,
             "turn": self._turn,
-            "skipped": self.counts()["skipped"],
+            "skipped": self._count_skipped(),
             "open": [[slot.shard, slot.measure, slot.reader.get_state()] for slot in self._slots],
         }
 

@@ -95,8 +95,10 @@ class TokensDataset:
 
     Examples
     --------
-    >>> _ = tokenize(["ab", "cde"], tmp_path / "t", list_of_bytes, eos_id=0, sample_size=3, side_streams=["positions"])
-    >>> TokensDataset(tmp_path / "t")[1]
+    >>> from loaderx.tokens import TokensDataset, tokenize
+    >>> texts, path = ["ab", "cde"], tmp_path / "t"
+    >>> _ = tokenize(texts, path, lambda text: list(text.encode()), eos_id=0, sample_size=3, side_streams=["positions"])
+    >>> TokensDataset(path)[1]
     {'tokens': array([ 99, 100, 101], dtype=uint32), 'positions': array([0, 1, 2], dtype=int32)}
     """
 

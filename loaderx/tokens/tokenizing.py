@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +11,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from loaderx.errors import SchemaError, StateMismatchError
+from loaderx.errors import SchemaError, StateMismatchError, ZrecordError
 from loaderx.store.options import check_choice, check_count, check_flag, check_path
 from loaderx.store.progress import Progress as Report
 from loaderx.store.progress import reporting
@@ -62,9 +63,10 @@ def tokenize(
     ----------
     source : path, sequence of pathlib.Path, Index, dataset, or iterable
         A JSONL file, or a folder of them, or a store of lines; several files; anything with a length and ``[i]``, such
-        as a `JsonlDataset`; or any iterable of records, read once. Files are read through their index where they have
-        one, and line by line where not. A record is an object (a dict) or a string. Documents are numbered from 0 in
-        their order: those of a `JsonlDataset` by their indices.
+        as a `loaderx.jsonl.JsonlDataset`; or any iterable of records, read once. Files are read through their index
+        where they have one, and line by line where not. A record is an object (a dict) or a string. Documents are
+        numbered from 0 in
+        their order: those of a `loaderx.jsonl.JsonlDataset` by their indices.
     dest : str or os.PathLike
         The dataset's folder, which appears when it is complete. Until then the run writes to ``DEST.unfinished``.
     encode : tokenizers.Tokenizer, transformers tokenizer, or callable
@@ -110,6 +112,7 @@ def tokenize(
     pattern : str
         Which files of a folder without an index; as in `build_index`.
     codec : {"raw", "zstd", "zstd_shuffle"}
+        As in `write_dataset`; with "zstd" positions are shuffled.
     level : int, optional
         As in `write_dataset`.
     workers : int
@@ -148,6 +151,7 @@ def tokenize(
 
     Examples
     --------
+    >>> from loaderx.tokens import TokensDataset, tokenize
     >>> texts = ["one", "twenty"]
     >>> result = tokenize(texts, tmp_path / "bytes", lambda text: list(text.encode()), eos_id=0, sample_size=4)
     >>> result.samples, result.dropped_tokens
@@ -305,7 +309,8 @@ class _Run:
                 stores.finish(self._asked, written)
         except Exception:
             if written.place is None:  # nothing is lost with it
-                unfinished.remove()
+                with contextlib.suppress(ZrecordError, OSError):
+                    unfinished.remove()
             raise
         complete = Progress(self._asked, written, data_inode(unfinished))
         unfinished.write(complete)

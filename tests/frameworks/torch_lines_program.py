@@ -1,7 +1,7 @@
 """Reads lines of JSON in PyTorch's workers, after this process has read with a team of threads.
 
-``python -m tests.frameworks.torch_lines_program DIR fork|spawn``: a line's key "n" is its index; every tenth line is cut
-off. Prints which kinds of loaders gave what they have to.
+``python -m tests.frameworks.torch_lines_program DIR fork|spawn``: the key "n" of each line is its index, and every
+tenth line is cut off. Prints which kinds of loaders gave what they have to.
 """
 
 from __future__ import annotations

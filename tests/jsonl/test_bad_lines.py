@@ -94,6 +94,15 @@ def test_an_excerpt_is_of_where_the_parser_stopped(tmp_path: Path, parse: Any) -
     assert caught.value.excerpt.startswith("...") and caught.value.excerpt.endswith("...")
 
 
+@pytest.mark.parametrize("parse", PARSERS)
+def test_an_excerpt_is_of_bytes_that_are_no_text(tmp_path: Path, parse: Any) -> None:
+    line = b'{"text": "' + b"a" * 5000 + b"\xff" + b"b" * 5000 + b'"}'
+    write_files(tmp_path, {"a.jsonl": line})
+    with pytest.raises(JsonlError) as caught:
+        JsonlDataset(tmp_path, parse=parse)[0]
+    assert "a\\xffb" in caught.value.excerpt
+
+
 def test_an_error_pickles(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.jsonl": b"1\nx\n"})
     with pytest.raises(JsonlError) as caught:

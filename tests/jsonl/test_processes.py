@@ -20,6 +20,9 @@ from tests.store.children import in_child
 
 N = 2000
 
+# Which is what is tested.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:

@@ -384,12 +384,32 @@ def test_samples_come_from_all_over(tmp_path: Path) -> None:
     assert (len(few), is_all) == (3000, True)
 
 
+def test_a_plain_file_is_sampled_all_over(tmp_path: Path) -> None:
+    text = b"".join(b"line %06d of all of them\n" % n for n in range(40_000))
+    lines = text.splitlines()
+    samples, is_all = sample_lines([save(tmp_path / "a.txt", text)], 200_000)
+    assert not is_all
+    assert 7000 < len(samples) < 8000
+    numbers = [int(sample.removeprefix(b"line ")[:6]) for sample in samples]
+    assert set(samples) < set(lines) and numbers == sorted(set(numbers))
+    assert {number // 4000 for number in numbers} == set(range(10))
+    first, _ = sample_lines([save(tmp_path / "a.txt.gz", COMPRESSIONS["gz"](text))], 200_000)
+    assert first == lines[: len(first)] and len(first) > 7000
+
+
+def test_long_lines_are_sampled_from_the_beginning(tmp_path: Path) -> None:
+    """They may be longer than the stretches that are looked at."""
+    text = b"\n".join([letter * 300_000 for letter in (b"x", b"y", b"z")]) + b"\n"
+    samples, _ = sample_lines([save(tmp_path / "a.txt", text)], 40_000)
+    assert samples == [letter * (16 << 10) for letter in (b"x", b"y", b"z")]
+
+
 def test_what_a_short_file_leaves_goes_to_the_next(tmp_path: Path) -> None:
     short, long = save(tmp_path / "a.txt", b"aaaaaaaaaa\n"), save(tmp_path / "b.txt", b"bbbbbbbbbb\n" * 1000)
     samples, is_all = sample_lines([short, long], 1000)
     assert not is_all
     assert samples.count(b"a" * 10) == 1
-    assert samples.count(b"b" * 10) == 99
+    assert samples.count(b"b" * 10) == 90  # 990 bytes with their ends
 
 
 def test_a_damaged_file_ends_the_sample_and_not_the_error(tmp_path: Path, dest: Path) -> None:
@@ -405,7 +425,7 @@ WRONG = {
     "another format": b'{"format": "loaderx-zrecord", "version": 1, "codec": "zstd"}',
     "a later version": b'{"format": "loaderx-lines", "version": 2, "codec": "zstd"}',
     "a true version": b'{"format": "loaderx-lines", "version": true, "codec": "zstd"}',
-    "no codec": b'{"format": "loaderx-lines", "version": 1}',
+    "another codec": b'{"format": "loaderx-lines", "version": 1, "codec": "lz4"}',
     "deep": b"[" * 100_000,
 }
 
@@ -420,6 +440,15 @@ def test_a_wrong_lines_file(name: str, tmp_path: Path, dest: Path) -> None:
     with pytest.raises(SchemaError):
         write_lines(source, dest)
     assert stored(dest) == lines_of(corpus(3))
+
+
+def test_a_lines_file_without_a_codec(tmp_path: Path, dest: Path) -> None:
+    source = save(tmp_path / "a.jsonl", corpus(3))
+    write_lines(source, dest)
+    save(dest / "lines.json", b'{"format": "loaderx-lines", "version": 1}')
+    assert read_lines_file(dest) == ("zstd_dict" if (dest / "dict.zr").exists() else "zstd")
+    write_lines(source, dest)
+    assert stored(dest) == lines_of(corpus(3)) * 2
 
 
 def test_memory_stays_flat(tmp_path: Path, dest: Path, rss_anon: Callable[[], int]) -> None:

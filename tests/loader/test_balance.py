@@ -114,6 +114,41 @@ def test_a_disk_is_left_to_workers():
     assert not loop.balance.is_here
 
 
+def test_workers_that_began_slowly_are_measured_again():
+    loop = Loop(work=0, by_workers=20 * MS, here=10 * MS)
+    loop.run(1_000)
+    assert loop.balance.is_here
+    loop.by_workers = 1 * MS  # the first ones had a cold start
+    loop.run(20_000)
+    before, now = loop.n_here, loop.now
+    loop.run(100_000)
+    assert loop.n_here - before < 2_000
+    assert loop.now - now < 1.2 * 100_000 * loop.by_workers
+
+
+def test_what_a_disk_took_says_nothing_of_workers():
+    loop = Loop(work=0, by_workers=20 * MS, here=10 * MS, cold=1)
+    loop.run(1_000)
+    loop.cold, loop.by_workers, loop.here = 0, 1 * MS, 3 * MS
+    loop.run(10_000)
+    assert loop.n_here < 1_000
+
+
+@pytest.mark.parametrize("every", [2, 3, 8])
+def test_a_few_steps_that_are_very_slow_count(every):
+    loop = Loop(work=0, by_workers=2 * MS, here=1 * MS)
+    for n in range(20_000):
+        loop.here = (40 if n % every == 0 else 1) * MS
+        loop.run(1)
+    assert loop.n_here < 2_000
+
+
+def test_measuring_again_costs_next_to_nothing():
+    loop = Loop(work=0, by_workers=250 * US, here=180 * US)
+    loop.run(200_000)
+    assert loop.n_here > 0.99 * 200_000
+
+
 def test_some_loaders_leave_everything_to_workers():
     balance = Balance(False)
     for now in range(1, 10_000):

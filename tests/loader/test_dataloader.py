@@ -521,6 +521,67 @@ def test_another_step_may_be_sought_by_the_thread_that_waits() -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
+def test_a_handler_may_take_batches_while_next_waits() -> None:
+    gate, taken = Gate(), []
+
+    def take(*_: Any) -> None:
+        gate.opened.set()
+        taken.append(int(next(loader)["x"][0]))
+
+    before = signal.signal(signal.SIGUSR1, take)
+    try:
+        with DataLoader({"x": np.arange(N)}, 2, 1, 2, "sequential", transform=gate) as loader:
+            timer = threading.Timer(0.0, gate_entered_then_kill, [gate])
+            timer.start()
+            for _ in range(5):
+                taken.append(int(next(loader)["x"][0]))
+            timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert sorted(taken) == list(range(6))
+
+
+@pytest.mark.parametrize("what", ["next", "seek"])
+def test_a_handler_may_use_a_loader_that_reads_by_itself(what: str) -> None:
+    taken: list[int] = []
+
+    def use(*_: Any) -> None:
+        if what == "next":
+            taken.append(int(next(loader)["x"][0]))
+        else:
+            loader.seek(50)
+
+    class Interrupted(ArrayStream):
+        def __getitems__(self, idxs: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
+            if idxs[0] == 3 and not interrupted:
+                interrupted.append(True)
+                signal.raise_signal(signal.SIGUSR1)
+            return super().__getitems__(idxs)
+
+    interrupted: list[bool] = []
+    before = signal.signal(signal.SIGUSR1, use)
+    try:
+        with DataLoader({"x": Interrupted(np.arange(N))}, 0, 1, mode="sequential") as loader:
+            for _ in range(6):
+                taken.append(int(next(loader)["x"][0]))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert taken == ([0, 1, 2, 3, 4, 5, 6] if what == "next" else [0, 1, 2, 50, 51, 52])
+
+
+@pytest.mark.parametrize("kind", ["dataset", "array", "own", "derived"])
+def test_only_known_streams_are_read_by_the_thread_that_asks(streams: dict[str, Any], kind: str) -> None:
+    class Derived(Dataset):
+        pass
+
+    with Derived(streams["image"].path) as derived:
+        found = {"dataset": streams["image"], "array": np.arange(N), "own": streams["x"], "derived": derived}
+        with DataLoader({"x": found[kind]}, 2) as loader:
+            assert loader._balance._can_be_here == (kind in ("dataset", "array"))
+        with DataLoader({"x": found[kind], "y": streams["x"]}, 2) as loader:
+            assert not loader._balance._can_be_here
+
+
 def gate_entered_then_kill(gate: Gate) -> None:
     """Send this process a signal once a worker is inside, so that somebody waits or is about to."""
     gate.entered.acquire()

@@ -514,7 +514,10 @@ def test_every_class_has_a_row_or_another_test() -> None:
         errors.LoaderError,
         errors.StaleIndexError,
         errors.NotAnIndexError,
+        errors.StreamError,
         errors.JsonlError,
+        errors.DocumentError,
+        errors.TokenizeError,
     }
     classes = {getattr(errors, name) for name in errors.__all__}
     classes -= {errors.StoreWarning, errors.StaleIndexWarning}

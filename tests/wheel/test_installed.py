@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import loaderx
+import loaderx.jsonl
 
 pytestmark = pytest.mark.wheel
 
@@ -58,6 +59,33 @@ def read_batch(path: Path, seed: int, threads: int = 1) -> tuple[list[int], np.n
     index = np.random.default_rng(seed).integers(0, NUM_RECORDS, size=512)
     with loaderx.Dataset(path, threads=threads) as dataset:
         return index.tolist(), dataset.__getitems__(index)
+
+
+def read_lines(base: Path, seed: int) -> bool:
+    """Read a random batch of lines in each way; a function of the module, so that other processes can run it."""
+    idxs = np.random.default_rng(seed).integers(0, NUM_RECORDS, size=512)
+    right = True
+    for io in ("mmap", "pread"):
+        with loaderx.jsonl.JsonlDataset(base, io=io, threads=2) as dataset:  # type: ignore[arg-type]
+            right &= [sample["n"] for sample in dataset.__getitems__(idxs)] == idxs.tolist()
+            right &= dataset[int(idxs[0])] == json.loads(dataset.raw(idxs[0]))
+    return right
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_lines_are_read_in_threads_and_processes(tmp_path: Path) -> None:
+    ends = (b"\n", b"\r\n", b"\n\n")
+    lines = [b'{"n": %d, "text": "%s"}' % (n, b"." * (n % 3000)) + ends[n % 3] for n in range(NUM_RECORDS)]
+    (tmp_path / "a.jsonl").write_bytes(b"".join(lines[:1500]))
+    (tmp_path / "b.jsonl").write_bytes(b"".join(lines[1500:]).rstrip())
+    assert len(loaderx.jsonl.build_index(tmp_path)) == NUM_RECORDS
+    assert read_lines(tmp_path, 0)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read_lines, [tmp_path] * 8, range(8)))
+    for method in ("fork", "spawn"):
+        context = multiprocessing.get_context(method)
+        with ProcessPoolExecutor(2, mp_context=context) as processes:
+            assert all(processes.map(read_lines, [tmp_path] * 4, range(4)))
 
 
 def test_distribution_is_whole() -> None:

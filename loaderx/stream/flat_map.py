@@ -1,0 +1,119 @@
+"""Several items of each item."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from loaderx.stream.calling import explain
+from loaderx.stream.keys import freeze, load_keys, save_keys
+from loaderx.stream.node import Item, Key, Node, State
+
+
+class FlatMap(Node):
+    """All items that a function gives for each item. A key is (key of the item, number of the part).
+
+    Parameters
+    ----------
+    upstream : Node
+    function : callable
+        Returns what can be iterated, a generator too: for the same item always the same.
+    skips : bool
+        Leave out the rest of an item that the function raises for, and count the item.
+
+    Attributes
+    ----------
+    n_skipped : int
+    """
+
+    _key: Key
+    _at: int
+    _parts: Iterator[Item]
+
+    called = "flat_map"
+    makes_batches = False
+
+    def __init__(
+        self, upstream: Node, function: Callable[[Item], Iterable[Item]], skips: bool = False
+    ) -> None:
+        self._upstream = upstream
+        self._function = function
+        self._skips = skips
+        self.n_skipped = 0
+
+    def reset(self, state: State | None = None) -> None:
+        self._upstream.reset(None if state is None else state["upstream"])
+        keys = [] if state is None else load_keys(state["keys"])
+        self._leave()
+        if keys:
+            (item,) = self._upstream.rebuild(keys)
+            self._key, self._at = keys[0], state["at"] if state is not None else 0
+            self._parts = iter(self._function(item))
+            deque(islice(self._parts, self._at), maxlen=0)
+
+    def _leave(self) -> None:
+        """Be behind an item."""
+        self._key = None
+        self._at = 0
+        self._parts = iter(())
+
+    def next(self) -> tuple[Key, Item]:
+        while True:
+            try:
+                part = next(self._parts)
+            except StopIteration:
+                self._begin_item()
+                continue
+            except Exception as error:
+                self._fail(error, self._key)
+                continue
+            at = self._at
+            self._at = at + 1
+            return (self._key, at), part
+
+    def _begin_item(self) -> None:
+        self._leave()
+        key, item = self._upstream.next()
+        try:
+            self._parts = iter(self._function(item))
+            self._key = key
+        except Exception as error:
+            self._fail(error, key)
+
+    def _fail(self, error: Exception, key: Key) -> None:
+        self._leave()
+        if not self._skips:
+            raise explain(error, "flat_map", self._function, self._upstream.locate(key)) from error
+        self.n_skipped += 1
+
+    def get_state(self) -> State:
+        keys = [] if self._key is None else [self._key]
+        return {
+            "upstream": self._upstream.get_state(),
+            "keys": save_keys(keys, self.shares_keys),
+            "at": self._at,
+        }
+
+    def rebuild(self, keys: Sequence[Key]) -> list[Item]:
+        wanted: dict[Key, list[tuple[int, int]]] = {}
+        of: list[Key] = []
+        for position, (key, at) in enumerate(keys):
+            frozen = freeze(key)
+            if frozen not in wanted:
+                of.append(key)
+            wanted.setdefault(frozen, []).append((at, position))
+        items: list[Item] = [None] * len(keys)
+        for item, group in zip(self._upstream.rebuild(of), wanted.values(), strict=True):
+            most = max(at for at, _ in group)
+            parts = list(islice(self._function(item), most + 1))
+            for at, position in group:
+                items[position] = parts[at]
+        return items
+
+    def locate(self, key: Key) -> str:
+        return f"{self._upstream.locate(key[0])}, part {key[1]}"
+
+    def close(self) -> None:
+        self._leave()
+        self._upstream.close()

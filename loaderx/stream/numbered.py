@@ -1,0 +1,93 @@
+"""A function of each item and its number, or of random numbers of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from loaderx.stream.calling import Extras, explain
+from loaderx.stream.node import Item, Key, Node, State
+
+
+class NumberedMap(Node):
+    """A function of each item and its number, random numbers of its own, or both: the number is in the key.
+
+    Parameters
+    ----------
+    upstream : Node
+    function : callable
+        ``function(item, number)``, ``function(item, rng)`` or ``function(item, number, rng)``.
+    with_index : bool
+    seed : int or None
+        Of the random numbers, which are a function of it, of the epoch and of the item's number; None: there are none.
+    skips : bool
+        Leave out the items that the function raises for, and count them.
+    epoch : int
+        Another one has other random numbers.
+
+    Attributes
+    ----------
+    n_skipped : int
+    """
+
+    called = "map"
+    is_seeded = True
+
+    def __init__(
+        self,
+        upstream: Node,
+        function: Callable[..., Item],
+        with_index: bool = False,
+        seed: int | None = None,
+        skips: bool = False,
+        epoch: int = 0,
+    ) -> None:
+        self._upstream = upstream
+        self._next = upstream.next
+        self._function = function
+        # None: the number alone, which needs no detour.
+        self._extras = None if seed is None else Extras("map", with_index, seed, epoch).of
+        self._skips = skips
+        self.n_skipped = 0
+
+    def reset(self, state: State | None = None) -> None:
+        inner: State
+        self._n: int
+        inner, self._n = (None, 0) if state is None else state
+        self._upstream.reset(inner)
+
+    def next(self) -> tuple[Key, Item]:
+        extras = self._extras
+        while True:
+            key, item = self._next()
+            number = self._n
+            self._n = number + 1
+            try:
+                if extras is None:
+                    return (key, number), self._function(item, number)
+                return (key, number), self._function(item, *extras(number, number))
+            except Exception as error:
+                if not self._skips:
+                    raise explain(error, "map", self._function, self._upstream.locate(key)) from error
+                self.n_skipped += 1
+
+    def get_state(self) -> State:
+        return [self._upstream.get_state(), self._n]
+
+    def rebuild(self, keys: Sequence[Key]) -> list[Item]:
+        items = self._upstream.rebuild([key for key, _ in keys])
+        return [
+            self._function(item, *(self._extras(number, number) if self._extras else (number,)))
+            for item, (_, number) in zip(items, keys, strict=True)
+        ]
+
+    def locate(self, key: Key) -> str:
+        return self._upstream.locate(key[0])
+
+    def close(self) -> None:
+        self._upstream.close()
+
+
+class IndexedMap(NumberedMap):
+    """A function that is given the item's number: which item has which number must not change with the epoch."""
+
+    freezes_order = True
