@@ -95,7 +95,9 @@ def check_resume_everywhere(
                         )
 
 
-def check_stream_resumes(make_stream: Callable[[], Any], n_items: int | None = None) -> list[Any]:
+def check_stream_resumes(
+    make_stream: Callable[[], Any], n_items: int | None = None, *, runs_ahead: bool = False
+) -> list[Any]:
     """Check a stream before every item and at its end, as `check_resume_everywhere` checks what has no end.
 
     Each state goes through JSON into a stream made anew, into an iterator that has just begun, and into one that was
@@ -108,6 +110,9 @@ def check_stream_resumes(make_stream: Callable[[], Any], n_items: int | None = N
         Returns the stream: each time an equal one.
     n_items : int, optional
         Of a stream without end, or a long one: how many items are looked at; None: all of them.
+    runs_ahead : bool
+        Threads may be ahead of what has been given when the run is cut off, or ends: how far, which the last state
+        says, differs from run to run, and is not compared.
 
     Returns
     -------
@@ -140,7 +145,9 @@ def check_stream_resumes(make_stream: Callable[[], Any], n_items: int | None = N
         runs["a fresh iterator"] = fresh
         for name, run in runs.items():
             later = _check_run(run, states[place], whole, place, n_items, name)
-            assert later == states[-1], f"state of item {place} in {name}: the last state differs"
+            assert runs_ahead or later == states[-1], (
+                f"state of item {place} in {name}: the last state differs"
+            )
             run.close()
     used.close()
     return whole

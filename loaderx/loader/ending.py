@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections import deque
+from collections.abc import Collection
+from typing import Protocol
 
-from loaderx.loader.threads import PATIENCE_S, Task, ThreadWorkers
+from loaderx.loader.threads import PATIENCE_S, Task
+
+
+class Stoppable(Protocol):
+    """What has threads that are to be ended, such as `ThreadWorkers`."""
+
+    def stop(self) -> None:
+        """Have them end. Never waits, and may be called again."""
+
+    def join(self, deadline: float) -> None:
+        """Wait for them until a time of `time.monotonic`."""
 
 
 class Ending:
@@ -14,29 +25,29 @@ class Ending:
 
     Parameters
     ----------
-    pending : deque of Task
+    pending : collection of Task
         The loader's own.
 
     Attributes
     ----------
     is_begun : bool
         The loader is closed.
-    workers : ThreadWorkers or None
+    workers : Stoppable or None
         Set by the loader, once it has some.
     """
 
-    def __init__(self, pending: deque[Task]) -> None:
+    def __init__(self, pending: Collection[Task]) -> None:
         self._pending = pending
-        self._workers: ThreadWorkers | None = None
+        self._workers: Stoppable | None = None
         self.is_begun = False
 
     @property
-    def workers(self) -> ThreadWorkers | None:
+    def workers(self) -> Stoppable | None:
         """The loader's workers, which are ended when the interpreter ends, too."""
         return self._workers
 
     @workers.setter
-    def workers(self, workers: ThreadWorkers) -> None:
+    def workers(self, workers: Stoppable) -> None:
         _unended.add(self)
         self._workers = workers
 

@@ -46,16 +46,21 @@ class _TellGathered:
         send(self._channel, GATHERED)
 
 
+def settle() -> None:
+    """Be a worker process: leave Ctrl-C to the parent, and use one thread."""
+    # Ctrl-C in a terminal goes to every process of the job; it is the parent that says what it means. While a worker
+    # starts it is blocked (see `worker`).
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    limit_this_thread(1)
+
+
 def work(sock: socket.socket, tell_gathered: bool) -> None:
     """Be a worker process, until the parent closes its end of the socket, or is gone.
 
     The first message is the pickle of a `Fetch`. Each later one is a step, with the file that its arrays go into.
     """
-    # Ctrl-C in a terminal goes to every process of the job; it is the parent that says what it means. While a worker
-    # starts it is blocked (see `processes`).
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    limit_this_thread(1)
+    settle()
     pid = os.getpid()
     channel = Channel(sock)
     try:
@@ -63,7 +68,7 @@ def work(sock: socket.socket, tell_gathered: bool) -> None:
         try:
             fetch: Fetch = pickle.loads(pickled)
         except BaseException as error:
-            send(channel, *_describe_error(error))
+            send(channel, *describe_error(error))
             return
         del pickled
         if tell_gathered:
@@ -95,25 +100,27 @@ def _make_answer(fetch: Fetch, step: int, fd: int) -> Message:
             *_, transform = fetch.parts()
             raise LoaderError(
                 f"the batch of step {step}, what {transform} returned, does not pickle, and so cannot leave its worker "
-                f"process: {_text(error)}. Return arrays, and dicts, lists or tuples of them, or use "
+                f"process: {text_of(error)}. Return arrays, and dicts, lists or tuples of them, or use "
                 "worker_type='thread'",
                 step=step,
                 worker=os.getpid(),
             ) from error
         parcel.write(fd, buffers)
     except BaseException as error:
-        return _describe_error(error)
+        return describe_error(error)
     return BATCH, step, tuple(costs), data, [buffer.nbytes for buffer in buffers]
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """Return what an exception says, whatever it is."""
     try:
         return f"{type(error).__name__}: {error}"
     except BaseException as other:
         return f"{type(error).__name__}, which has no text ({type(other).__name__})"
 
 
-def _describe_error(error: BaseException) -> Message:
+def describe_error(error: BaseException) -> Message:
+    """Return the message of an exception: `ERROR`, and the arguments of `load_error`."""
     try:
         pickled = pickle.dumps(error)
         pickle.loads(pickled)
@@ -125,7 +132,7 @@ def _describe_error(error: BaseException) -> Message:
         lines = "".join(traceback.format_exception(error))
     except BaseException:
         lines = "".join(traceback.format_tb(error.__traceback__))
-    return ERROR, pickled, _text(error), notes, lines, os.getpid()
+    return ERROR, pickled, text_of(error), notes, lines, os.getpid()
 
 
 class _RemoteTraceback(Exception):
@@ -136,7 +143,7 @@ class _RemoteTraceback(Exception):
 
 
 def load_error(
-    pickled: bytes | None, text: str, notes: list[str], trace: str, pid: int, *, step: int
+    pickled: bytes | None, text: str, notes: list[str], trace: str, pid: int, *, step: int | None = None
 ) -> BaseException:
     """Return a worker's exception as itself, or a LoaderError with its text where it does not pickle."""
     error: BaseException | None = None
@@ -144,7 +151,7 @@ def load_error(
         try:
             error = pickle.loads(pickled)
         except Exception as failure:
-            notes = [*notes, f"it does not unpickle here: {_text(failure)}"]
+            notes = [*notes, f"it does not unpickle here: {text_of(failure)}"]
     if not isinstance(error, BaseException):
         error = LoaderError(f"in worker process {pid}: {text}", step=step, worker=pid)
     with contextlib.suppress(Exception):  # an exception may refuse to be written to

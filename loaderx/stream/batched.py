@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loaderx.stream.calling import Extras, explain
-from loaderx.stream.collating import collate, spread
+from loaderx.stream.calling import Extras
+from loaderx.stream.calls import WorkerType
+from loaderx.stream.gather import Gather, GatheredCall
 from loaderx.stream.keys import Shared, load_keys, save_keys
+from loaderx.stream.map import Map
 from loaderx.stream.node import Item, Key, Node, State
+from loaderx.stream.parallel import ParallelMap
 
 
 class BatchedMap(Node):
     """A function of each batch of items; its items come one by one.
 
-    A key is (what the batch is made of, number of the item among those that the function gave). What it is made of is a
-    `Shared`: the number of its first item and its own, then the keys of its items.
+    A key is (what the batch is made of, number of the item among those that the function gave): the first is the key of
+    `Gather`, which puts the batches together.
 
     Parameters
     ----------
@@ -31,11 +34,10 @@ class BatchedMap(Node):
         The function gets random numbers, too, of this seed, the epoch and the number of the batch.
     skips : bool
         Leave out the batches that the function raises for, and count their items.
+    num_workers : int
+        0: the function is called here.
+    worker_type : str
     epoch : int
-
-    Attributes
-    ----------
-    n_skipped : int
     """
 
     called = "map"
@@ -52,33 +54,28 @@ class BatchedMap(Node):
         with_index: bool = False,
         seed: int | None = None,
         skips: bool = False,
+        num_workers: int = 0,
+        worker_type: WorkerType = "thread",
         epoch: int = 0,
     ) -> None:
-        self._upstream = upstream
-        self._function = function
-        self._size = size
-        self._drop_last = drop_last
-        self._extras = Extras("map", with_index, seed, epoch).of
-        self._skips = skips
-        self.n_skipped = 0
+        gather = Gather(upstream, size, drop_last)
+        call = GatheredCall(function, Extras("map", with_index, seed, epoch))
+        self._upstream: Node = (
+            _ParallelBatches(gather, function, num_workers, worker_type, skips, call)
+            if num_workers
+            else _Batches(gather, function, skips, call)
+        )
 
     def reset(self, state: State | None = None) -> None:
+        self._upstream.reset(None if state is None else state["upstream"])
         # The batch whose items are being given: what its keys share, its items, and how many of them were given.
-        self._made_of = Shared()
+        self._made_of: Key = Shared()
         self._items: list[Item] = []
         self._at = 0
-        if state is None:
-            state = {"upstream": None, "gathered": [], "made_of": [], "at": 0, "n": 0, "n_batches": 0}
-        self._upstream.reset(state["upstream"])
-        # How many items were in the batches so far, and how many batches.
-        self._n, self._n_batches = state["n"], state["n_batches"]
-        # What the next batch has already: kept while something below raises.
-        self._keys = load_keys(state["gathered"])
-        self._rows = self._upstream.rebuild(self._keys) if self._keys else []
-        made_of = load_keys(state["made_of"])
-        if made_of:
-            self._made_of = Shared(made_of)
-            self._items = self._make(self._made_of, self._upstream.rebuild(made_of[1:]))
+        keys = [] if state is None else load_keys(state["made_of"])
+        if state is not None and keys:
+            (self._items,) = self._upstream.rebuild(keys)
+            (self._made_of,) = keys
             self._at = state["at"]
 
     def next(self) -> tuple[Key, Item]:
@@ -87,71 +84,37 @@ class BatchedMap(Node):
             try:
                 item = self._items[at]
             except IndexError:
-                self._begin_batch()
+                self._items, self._at = [], 0
+                self._made_of, self._items = self._upstream.next()
                 continue
             self._at = at + 1
             return (self._made_of, at), item
 
-    def _begin_batch(self) -> None:
-        keys, rows, upstream = self._keys, self._rows, self._upstream.next
-        try:
-            for _ in range(self._size - len(keys)):
-                key, row = upstream()
-                keys.append(key)
-                rows.append(row)
-        except StopIteration:
-            if not keys or self._drop_last:
-                raise
-        made_of = Shared([(self._n, self._n_batches), *keys])
-        self._n += len(keys)
-        self._n_batches += 1
-        self._made_of, self._items, self._at = made_of, [], 0
-        self._keys, self._rows = [], []
-        try:
-            self._items = self._make(made_of, rows)
-        except Exception as error:
-            if not self._skips:
-                raise explain(error, "map", self._function, self.locate((made_of, 0))) from error
-            self.n_skipped += len(rows)
-
-    def _make(self, made_of: Sequence[Any], rows: list[Item]) -> list[Item]:
-        first, number = made_of[0]
-        return spread(
-            self._function(collate(rows), *self._extras(number, list(range(first, first + len(rows)))))
-        )
-
     def get_state(self) -> State:
-        shares = self._upstream.shares_keys
         has_more = self._at < len(self._items)
         return {
             "upstream": self._upstream.get_state(),
-            "gathered": save_keys(self._keys, shares),
-            "made_of": save_keys(self._made_of if has_more else [], shares),
+            "made_of": save_keys([self._made_of] if has_more else [], True),
             "at": self._at if has_more else 0,
-            "n": self._n,
-            "n_batches": self._n_batches,
         }
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
-        batches: dict[Any, tuple[Sequence[Any], list[tuple[int, int]]]] = {}
+        batches: dict[Any, tuple[Key, list[tuple[int, int]]]] = {}
         for position, (made_of, at) in enumerate(keys):
             name = id(made_of) if type(made_of) is Shared else repr(made_of)
             batches.setdefault(name, (made_of, []))[1].append((at, position))
-        rows = iter(self._upstream.rebuild([key for made_of, _ in batches.values() for key in made_of[1:]]))
+        made = self._upstream.rebuild([made_of for made_of, _ in batches.values()])
         items: list[Item] = [None] * len(keys)
-        for made_of, wanted in batches.values():
-            made = self._make(made_of, [next(rows) for _ in made_of[1:]])
+        for of_batch, (_, wanted) in zip(made, batches.values(), strict=True):
             for at, position in wanted:
-                items[position] = made[at]
+                items[position] = of_batch[at]
         return items
 
     def locate(self, key: Key) -> str:
-        made_of = key[0]
-        first = self._upstream.locate(made_of[1])
-        return first if len(made_of) == 2 else f"{first}, and {len(made_of) - 2} more in its batch"
+        return self._upstream.locate(key[0])
 
     def close(self) -> None:
-        self._keys, self._rows, self._items = [], [], []
+        self._items = []
         self._upstream.close()
 
 
@@ -159,3 +122,13 @@ class IndexedBatchedMap(BatchedMap):
     """A function that is given the items' numbers: which item has which number must not change with the epoch."""
 
     freezes_order = True
+
+
+class _Batches(Map):
+    def weigh(self, key: Key) -> int:
+        return len(key) - 1
+
+
+class _ParallelBatches(ParallelMap):
+    def weigh(self, key: Key) -> int:
+        return len(key) - 1

@@ -7,9 +7,10 @@ from typing import Any
 
 from loaderx.stream.calling import explain
 from loaderx.stream.node import Item, Key, Node, State, Transparent
+from loaderx.stream.skipping import MaySkip
 
 
-class Filter(Transparent):
+class Filter(MaySkip, Transparent):
     """The items that a function is true of. What is made anew was let through before, and is not asked about again.
 
     Parameters
@@ -18,10 +19,6 @@ class Filter(Transparent):
     function : callable
     skips : bool
         Leave out the items that the function raises for, and count them.
-
-    Attributes
-    ----------
-    n_skipped : int
     """
 
     called = "filter"
@@ -31,7 +28,9 @@ class Filter(Transparent):
         super().__init__(upstream)
         self._function = function
         self._skips = skips
-        self.n_skipped = 0
+
+    def reset(self, state: State | None = None) -> None:
+        super().reset(self.load_skipped(state))
 
     def next(self) -> tuple[Key, Item]:
         while True:
@@ -43,6 +42,9 @@ class Filter(Transparent):
                 if not self._skips:
                     raise explain(error, "filter", self._function, self.locate(pair[0])) from error
                 self.n_skipped += 1
+
+    def get_state(self) -> State:
+        return self.save_skipped(super().get_state())
 
 
 class IndexedFilter(Filter):

@@ -9,9 +9,10 @@ from itertools import islice
 from loaderx.stream.calling import explain
 from loaderx.stream.keys import freeze, load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
+from loaderx.stream.skipping import MaySkip
 
 
-class FlatMap(Node):
+class FlatMap(MaySkip):
     """All items that a function gives for each item. A key is (key of the item, number of the part).
 
     Parameters
@@ -21,10 +22,6 @@ class FlatMap(Node):
         Returns what can be iterated, a generator too: for the same item always the same.
     skips : bool
         Leave out the rest of an item that the function raises for, and count the item.
-
-    Attributes
-    ----------
-    n_skipped : int
     """
 
     _key: Key
@@ -40,9 +37,9 @@ class FlatMap(Node):
         self._upstream = upstream
         self._function = function
         self._skips = skips
-        self.n_skipped = 0
 
     def reset(self, state: State | None = None) -> None:
+        state = self.load_skipped(state)
         self._upstream.reset(None if state is None else state["upstream"])
         keys = [] if state is None else load_keys(state["keys"])
         self._leave()
@@ -89,11 +86,13 @@ class FlatMap(Node):
 
     def get_state(self) -> State:
         keys = [] if self._key is None else [self._key]
-        return {
-            "upstream": self._upstream.get_state(),
-            "keys": save_keys(keys, self.shares_keys),
-            "at": self._at,
-        }
+        return self.save_skipped(
+            {
+                "upstream": self._upstream.get_state(),
+                "keys": save_keys(keys, self.shares_keys),
+                "at": self._at,
+            }
+        )
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
         wanted: dict[Key, list[tuple[int, int]]] = {}

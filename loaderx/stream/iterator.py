@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
-from loaderx.errors import StateMismatchError
+from loaderx.errors import ClosedError, StateMismatchError
 from loaderx.stream.node import Item, Node, Recipe
 
 STATE_VERSION = 1
@@ -41,10 +41,18 @@ class StreamIterator:
             self._epoch, position = state["epoch"], state["position"]
         self._node = self._recipe.build(self._epoch)
         self._next = self._node.next
+        self._final: Any = None
         self._node.reset(position)
 
     def __next__(self) -> Item:
-        return self._next()[1]
+        try:
+            return self._next()[1]
+        except StopIteration:
+            if self._final is None:
+                # What is left is where this is.
+                self._final, self._next = self._node.get_state(), _stop
+                self._node.close()
+            raise
 
     def __iter__(self) -> Self:
         return self
@@ -52,14 +60,23 @@ class StreamIterator:
     def state_dict(self) -> dict[str, Any]:
         """Return where this is: plain JSON. Another iterator of such a stream goes on there exactly.
 
+        Waits for the item that the thread of a `prefetch` is at.
+
         Dump it before the next item is taken: it may share memory with what runs.
         """
         return {
             "version": STATE_VERSION,
             "pipeline": self._pipeline,
             "epoch": self._epoch,
-            "position": self._node.get_state(),
+            "position": self._position(),
         }
+
+    def _position(self) -> Any:
+        if self._final is not None:
+            return self._final
+        if self._next is _refuse:
+            raise ClosedError("the iterator is closed, and has no state any more: ask for it before")
+        return self._node.get_state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on at a state, wherever this has been.
@@ -69,14 +86,13 @@ class StreamIterator:
         StateMismatchError
             It does not fit; this stays where it is.
         """
-        before = self._node
+        before = self._epoch, self._node, self._next, self._final
         try:
             self._begin(state)
         except BaseException:
-            self._node = before
-            self._next = before.next
+            self._epoch, self._node, self._next, self._final = before
             raise
-        before.close()
+        before[1].close()
 
     def counts(self) -> list[dict[str, Any]]:
         """Return what the steps have counted, the last step first: those that count nothing are left out.
@@ -92,8 +108,28 @@ class StreamIterator:
         return collect_counts(self._node)
 
     def close(self) -> None:
-        """Let go of files and workers."""
+        """Let go of files and workers: there is no further item, and no state, until one is loaded.
+
+        From any thread: whoever waits for workers in `next` gets a `ClosedError`. Returns within a second for each step
+        that has workers: one that is in a function for longer ends behind it. Called too when the last item has been
+        given, and where the iterator is dropped.
+        """
+        self._next = _refuse
         self._node.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _stop() -> NoReturn:
+    raise StopIteration
+
+
+def _refuse() -> NoReturn:
+    raise ClosedError("the iterator is closed: make another one, and load its state to go on where it was")
 
 
 def collect_counts(node: Node) -> list[dict[str, Any]]:

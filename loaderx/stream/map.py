@@ -5,42 +5,54 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from loaderx.stream.calling import explain
-from loaderx.stream.node import Item, Key, Node, Transparent
+from loaderx.stream.node import Item, Key, Node, State, Transparent
+from loaderx.stream.skipping import MaySkip
 
 
-class Map(Transparent):
+class Map(MaySkip, Transparent):
     """A function of each item, of the same key.
 
     Parameters
     ----------
     upstream : Node
     function : callable
+        The user's.
     skips : bool
         Leave out the items that the function raises for, and count them.
-
-    Attributes
-    ----------
-    n_skipped : int
+    call : callable, optional
+        What calls `function`, where that gets something else than the item.
     """
 
     called = "map"
     is_itemwise = True
 
-    def __init__(self, upstream: Node, function: Callable[[Item], Item], skips: bool = False) -> None:
+    def __init__(
+        self,
+        upstream: Node,
+        function: Callable[..., Item],
+        skips: bool = False,
+        call: Callable[[Item], Item] | None = None,
+    ) -> None:
         super().__init__(upstream)
         self._function = function
         self._skips = skips
-        self.n_skipped = 0
+        self._call = function if call is None else call
+
+    def reset(self, state: State | None = None) -> None:
+        super().reset(self.load_skipped(state))
 
     def next(self) -> tuple[Key, Item]:
         while True:
             key, item = self._next()
             try:
-                return key, self._function(item)
+                return key, self._call(item)
             except Exception as error:
                 if not self._skips:
                     raise explain(error, "map", self._function, self.locate(key)) from error
-                self.n_skipped += 1
+                self.n_skipped += self.weigh(key)
+
+    def get_state(self) -> State:
+        return self.save_skipped(super().get_state())
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
-        return list(map(self._function, self._upstream.rebuild(keys)))
+        return list(map(self._call, self._upstream.rebuild(keys)))

@@ -37,8 +37,6 @@ class Node(ABC):
     builds_inputs: ClassVar[bool] = False
     #: Whether which items it gives depends on the order of its input's shards.
     freezes_order: ClassVar[bool] = False
-    #: Whether it does something with each item for itself, so that a shuffle of all items may go below it.
-    is_itemwise: ClassVar[bool] = False
     #: Whether each of its items is a batch; None: where those of its first input are.
     makes_batches: ClassVar[bool | None] = None
     #: Whether there is a `Shared` in its keys.
@@ -47,6 +45,8 @@ class Node(ABC):
     takes_several: ClassVar[bool] = False
     #: What errors and `repr` call it: the method of `Stream` that makes it.
     called: ClassVar[str] = ""
+    #: Whether it does something with each item for itself, so that a shuffle of all items may go below it.
+    is_itemwise: ClassVar[bool] = False
 
     @abstractmethod
     def reset(self, state: State | None = None) -> None:
@@ -85,6 +85,11 @@ class Node(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Let go of files and workers. The node may be reset afterwards."""
+
+    def interrupt(self) -> None:
+        """Have whoever waits for workers in `next` give up. From any thread; close or reset it then."""
+        for each in self.inputs():
+            each.interrupt()
 
     def inputs(self) -> Sequence[Node]:
         """Return the nodes right below."""

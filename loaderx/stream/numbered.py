@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 from loaderx.stream.calling import Extras, explain
 from loaderx.stream.node import Item, Key, Node, State
+from loaderx.stream.skipping import MaySkip
 
 
-class NumberedMap(Node):
+class NumberedMap(MaySkip):
     """A function of each item and its number, random numbers of its own, or both: the number is in the key.
 
     Parameters
@@ -23,10 +24,6 @@ class NumberedMap(Node):
         Leave out the items that the function raises for, and count them.
     epoch : int
         Another one has other random numbers.
-
-    Attributes
-    ----------
-    n_skipped : int
     """
 
     called = "map"
@@ -47,12 +44,11 @@ class NumberedMap(Node):
         # None: the number alone, which needs no detour.
         self._extras = None if seed is None else Extras("map", with_index, seed, epoch).of
         self._skips = skips
-        self.n_skipped = 0
 
     def reset(self, state: State | None = None) -> None:
         inner: State
         self._n: int
-        inner, self._n = (None, 0) if state is None else state
+        inner, self._n = self.load_skipped(state) or (None, 0)
         self._upstream.reset(inner)
 
     def next(self) -> tuple[Key, Item]:
@@ -71,7 +67,7 @@ class NumberedMap(Node):
                 self.n_skipped += 1
 
     def get_state(self) -> State:
-        return [self._upstream.get_state(), self._n]
+        return self.save_skipped([self._upstream.get_state(), self._n])
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
         items = self._upstream.rebuild([key for key, _ in keys])

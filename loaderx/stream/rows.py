@@ -11,7 +11,7 @@ import numpy as np
 
 from loaderx.arrays.dataset import Dataset
 from loaderx.arrays.ragged import RaggedDataset
-from loaderx.jsonl import ByteRangeDataset
+from loaderx.jsonl.byte_ranges import ByteRangeDataset
 from loaderx.stream.node import Item
 from loaderx.stream.shards import MISSING
 from loaderx.tokens.dataset import TokensDataset

@@ -64,10 +64,7 @@ class Sequences(RandomShards):
         return len(self._sequences[shard])
 
     def name(self, shard: int) -> str:
-        return f"shard {shard}"
-
-    def where(self, shard: int, place: int) -> str:
-        return f"shard {shard}, at {place}"
+        return f"{self._called}: shard {shard}"
 
     def open(self, shard: int, state: int | None = None) -> _SequenceReader:
         return _SequenceReader(self, shard, self._sequences[shard], state or 0)

@@ -127,6 +127,7 @@ class Source(Node):
         self._pulls = [_nothing] * max(1, len(slots))
 
     def counts(self) -> dict[str, Any]:
+        """Return how many items were bad, and passed over or replaced, if there were any."""
         n = self._count_skipped()
         return {"skipped": n} if n else {}
 

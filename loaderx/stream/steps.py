@@ -11,6 +11,7 @@ from loaderx.store.options import check_callable, check_choice, check_count, che
 from loaderx.stream.batch import Batch
 from loaderx.stream.batched import BatchedMap, IndexedBatchedMap
 from loaderx.stream.calling import describe
+from loaderx.stream.calls import WORKER_TYPES, WorkerType, pickle_function
 from loaderx.stream.columns import Drop, Rename, Select
 from loaderx.stream.concatenate import Concatenate
 from loaderx.stream.filter import Filter, IndexedFilter
@@ -21,16 +22,22 @@ from loaderx.stream.map import Map
 from loaderx.stream.node import Item, Node, Recipe
 from loaderx.stream.numbered import IndexedMap, NumberedMap
 from loaderx.stream.pad import Pad
+from loaderx.stream.parallel import ParallelMap
+from loaderx.stream.parallel_numbered import ParallelIndexedMap, ParallelNumberedMap
 from loaderx.stream.permuted import permute
+from loaderx.stream.prefetch import Prefetch
 from loaderx.stream.rebatch import Rebatch
 from loaderx.stream.repeat import Repeat
 from loaderx.stream.shuffle import Shuffle
+from loaderx.stream.skipping import ON_ERROR, OnError
 from loaderx.stream.source import Source
 from loaderx.stream.tap import Tap
 
 DEFAULT_SEED = 42
 _DEFAULT_BATCH = 1000
 _MOST_SEED = 2**63 - 1
+# Far more than help: somebody has mistaken the argument.
+_MOST_WORKERS = 4096
 
 
 class Steps(ABC):
@@ -55,6 +62,9 @@ class Steps(ABC):
         with_index: bool = False,
         with_rng: bool = False,
         seed: int | None = None,
+        num_workers: int = 0,
+        worker_type: WorkerType = "thread",
+        on_error: OnError = "raise",
     ) -> Self:
         """Return what a function makes of each item.
 
@@ -82,6 +92,17 @@ class Steps(ABC):
             call: do not keep it.
         seed : int, optional
             Of these random numbers; 42 by default.
+        num_workers : int
+            How many workers call it at once; 0: it is called where the stream is iterated. The items keep their order,
+            and two more than there are workers are under way at once, or as many batches. A state fits any number of
+            workers but 0.
+        worker_type : {"thread", "process"}
+            Threads pay where the function lets go of Python's lock, as NumPy, decoders and files do. Processes pay for
+            Python code: they are started anew for each pass (by ``spawn``), and the function, the items and what it
+            returns have to pickle.
+        on_error : {"raise", "skip"}
+            ``"skip"`` leaves out the items, or batches, that it raises for; `StreamIterator.counts` says how many items
+            they were.
 
         Returns
         -------
@@ -90,18 +111,31 @@ class Steps(ABC):
         Raises
         ------
         OptionError
-            An argument is outside its range, or belongs to another that is not given.
+            An argument is outside its range, or belongs to another that is not given; or the function does not pickle,
+            for worker processes.
 
         Notes
         -----
         Where the function raises, the iterator raises `StreamError`, which names the shard and the place, and goes on
-        behind the item, or the batch, when it is asked again.
+        behind the item, or the batch, when it is asked again. So it does where a worker process dies, which ``"skip"``
+        does not cover; the cause is a `LoaderError` then, which names the process.
+
+        Workers end with the pass, and where its iterator is closed or dropped. Threads do not survive a fork: an
+        iterator that has workers raises `LoaderError` in a forked process, where another one can be made.
         """
         _check_function(function)
         seed = _check_rng(check_flag("with_rng", with_rng), seed)
         with_index = check_flag("with_index", with_index)
         told: dict[str, Any] = {"function": describe(function)}
         options: dict[str, Any] = {"function": function}
+        _add_on_error(on_error, told, options)
+        num_workers = check_count("num_workers", num_workers, most=_MOST_WORKERS)
+        check_choice("worker_type", worker_type, WORKER_TYPES)
+        if num_workers:
+            # How many and of which kind is not told: the items are the same.
+            options.update(num_workers=num_workers, worker_type=worker_type)
+            if worker_type == "process":
+                pickle_function(function, function)
         if with_index or seed is not None:
             told.update(with_index=with_index, seed=seed)
             options.update(with_index=with_index, seed=seed)
@@ -110,6 +144,8 @@ class Steps(ABC):
             drop_last = check_flag("drop_last", drop_last)
             told.update(batch_size=size, drop_last=drop_last)
             options.update(size=size, drop_last=drop_last)
+            if num_workers:
+                told.update(parallel=True)
             return self._then(IndexedBatchedMap if with_index else BatchedMap, options, **told)
         if batch_size is not None or drop_last:
             option = "drop_last" if batch_size is None else "batch_size"
@@ -118,11 +154,18 @@ class Steps(ABC):
                 option=option,
                 value=drop_last if batch_size is None else batch_size,
             )
-        if with_index or seed is not None:
-            return self._then(IndexedMap if with_index else NumberedMap, options, **told)
-        return self._then(Map, options, **told)
+        kind: type[Node]
+        if with_index:
+            kind = ParallelIndexedMap if num_workers else IndexedMap
+        elif seed is not None:
+            kind = ParallelNumberedMap if num_workers else NumberedMap
+        else:
+            kind = ParallelMap if num_workers else Map
+        return self._then(kind, options, **told)
 
-    def filter(self, function: Callable[..., Any], *, with_index: bool = False) -> Self:
+    def filter(
+        self, function: Callable[..., Any], *, with_index: bool = False, on_error: OnError = "raise"
+    ) -> Self:
         """Return the items that a function is true of.
 
         Parameters
@@ -132,19 +175,22 @@ class Steps(ABC):
         with_index : bool
             ``function(item, number)``: the item's number, counted from 0 in the order in which the items come here. A
             later `shuffle` leaves the order of the shards alone, so that the same items stay.
+        on_error : {"raise", "skip"}
+            ``"skip"`` leaves out the items that it raises for, and counts them apart from those that it is not true of.
 
         Returns
         -------
         Stream
         """
         _check_function(function)
+        told: dict[str, Any] = {"function": describe(function)}
+        options: dict[str, Any] = {"function": function}
+        _add_on_error(on_error, told, options)
         if check_flag("with_index", with_index):
-            return self._then(
-                IndexedFilter, {"function": function}, function=describe(function), with_index=True
-            )
-        return self._then(Filter, {"function": function}, function=describe(function))
+            return self._then(IndexedFilter, options, **told, with_index=True)
+        return self._then(Filter, options, **told)
 
-    def flat_map(self, function: Callable[[Item], Iterable[Item]]) -> Self:
+    def flat_map(self, function: Callable[[Item], Iterable[Item]], *, on_error: OnError = "raise") -> Self:
         """Return all items that a function gives for each item, one behind the other.
 
         Parameters
@@ -152,13 +198,38 @@ class Steps(ABC):
         function : callable
             ``function(item)`` returns a list, or what else can be iterated, a generator too; none is fine. A state in
             the midst of an item calls it again and leaves out what was given.
+        on_error : {"raise", "skip"}
+            ``"skip"`` leaves out the rest of an item that it raises for, and counts the item.
 
         Returns
         -------
         Stream
         """
         _check_function(function)
-        return self._then(FlatMap, {"function": function}, function=describe(function))
+        told: dict[str, Any] = {"function": describe(function)}
+        options: dict[str, Any] = {"function": function}
+        _add_on_error(on_error, told, options)
+        return self._then(FlatMap, options, **told)
+
+    def prefetch(self, n: int) -> Self:
+        """Return the items as they are, taken ahead of time by a thread: reading goes on while an item is used.
+
+        Parameters
+        ----------
+        n : int
+            Up to so many items are taken ahead. A state fits any number.
+
+        Returns
+        -------
+        Stream
+
+        Notes
+        -----
+        All steps before this one run in that thread, the functions too, and what they raise comes in its turn. It ends
+        with the pass, and where the iterator is closed or dropped, and does not survive a fork: see `map`. Before a
+        `shuffle` it hides the reading, behind it the steps before it, too.
+        """
+        return self._then(Prefetch, {"n": check_count("n", n, least=1)})
 
     def tap(self, function: Callable[[Item], Any]) -> Self:
         """Return the items as they are, once a function has seen each one: to count, to log, to look.
@@ -186,9 +257,9 @@ class Steps(ABC):
         ----------
         buffer_size : int or None
             Items that are held. How far an item may come before its place is bounded by it; behind its place it may
-            come as far as chance has it. None, for sources that can be read in any order (`from_dataset`,
-            `from_shards`): each order of all items is as likely as any other, nothing is held, and a state is one
-            number, however many items there are.
+            come as far as chance has it. None: no buffer, but all items in a random order, each as likely at any
+            place; for sources that can be read in any order, and steps behind them that do something with each item
+            for itself.
         seed : int
         max_input_shards : int
             For each source below, if there are several.
@@ -197,25 +268,17 @@ class Steps(ABC):
         -------
         Stream
 
-        Raises
-        ------
-        OptionError
-            `buffer_size` is None, and the source cannot be read in any order, or behind it is a step for which the
-            order matters.
-
         Notes
         -----
         Behind `skip`, `take`, `step`, `zip` and functions that are given the number of the item, the shards below keep
         their order, for which items there are depends on it: there only the buffer shuffles. So shuffle first, and take
         then.
         """
-        if buffer_size is None:
-            return self._with(permute(self._recipe, check_count("seed", seed, most=_MOST_SEED)))
-        told = {
-            "buffer_size": check_count("buffer_size", buffer_size, least=1),
-            "seed": check_count("seed", seed, most=_MOST_SEED),
-        }
+        seed = check_count("seed", seed, most=_MOST_SEED)
         most_open = check_count("max_input_shards", max_input_shards, least=1)
+        if buffer_size is None:
+            return self._with(permute(self._recipe, seed))
+        told = {"buffer_size": check_count("buffer_size", buffer_size, least=1), "seed": seed}
         below = shuffle_shards(self._recipe, told["seed"], most_open)
         return self._with(Recipe(Shuffle, (below,), told, {**told, "max_input_shards": most_open}))
 
@@ -425,6 +488,12 @@ def _check_function(function: Any) -> None:
     check_callable("function", function)
     if function is None:
         raise OptionError("function is None: give a function", option="function", value=None)
+
+
+def _add_on_error(on_error: OnError, told: dict[str, Any], options: dict[str, Any]) -> None:
+    if check_choice("on_error", on_error, ON_ERROR) == "skip":
+        told.update(on_error=on_error)
+        options.update(skips=True)
 
 
 def _check_rng(with_rng: bool, seed: int | None) -> int | None:

@@ -20,6 +20,7 @@ class Tap(Transparent):
     """
 
     called = "tap"
+    is_itemwise = True
 
     def __init__(self, upstream: Node, function: Callable[[Item], Any]) -> None:
         super().__init__(upstream)

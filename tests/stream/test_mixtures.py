@@ -214,10 +214,10 @@ def test_strict_zip_says_which_stream_is_longer() -> None:
 
 def test_where_an_item_comes_from() -> None:
     mixture = Stream.interleave([numbers(), numbers().map(fail_at_11)], stopping="all_exhausted")
-    with pytest.raises(StreamError, match="shard 2, at 1"):
+    with pytest.raises(StreamError, match="from_shards: shard 2, index 1"):
         list(mixture)
     failing = Stream.interleave([*of_sizes(1), numbers()], stopping="all_exhausted").map(fail_at_11)
-    with pytest.raises(StreamError, match="shard 2, at 1, of stream 1"):
+    with pytest.raises(StreamError, match="from_shards: shard 2, index 1, of stream 1"):
         list(failing)
 
 

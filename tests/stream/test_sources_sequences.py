@@ -194,7 +194,7 @@ def test_a_sample_that_cannot_be_read(kind: type[Failing]) -> None:
 def test_a_shard_whose_item_cannot_be_read() -> None:
     iterator = iter(Stream.from_shards([Failing(7)]))
     found = []
-    with pytest.raises(StreamError, match=r"shard 0, at 5: could not be read: KeyError"):
+    with pytest.raises(StreamError, match=r"shard 0, index 5: could not be read: KeyError"):
         found.extend(iterator)
     assert list(iterator) == ["item 6"]
 
@@ -206,7 +206,7 @@ def test_a_shard_whose_item_cannot_be_read() -> None:
 
     iterator = iter(Stream.from_shards([Stopping(3)]))
     assert next(iterator) == "item 0"
-    with pytest.raises(StreamError, match=r"at 1: .*StopIteration"):
+    with pytest.raises(StreamError, match=r"index 1: .*StopIteration"):
         next(iterator)
     assert list(iterator) == ["item 2"]
 

@@ -154,7 +154,7 @@ def test_what_a_function_raises_says_where_and_the_pass_goes_on_behind_it(name: 
         next(passing)
     error = caught.value
     assert isinstance(error.__cause__, ValueError)
-    assert error.node == name.split()[0] and error.where.startswith("shard 2, at 1")
+    assert error.node == name.split()[0] and error.where.startswith("from_shards: shard 2, index 1")
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.node, copy.function, copy.where) == (
         str(error),
@@ -187,7 +187,7 @@ def test_no_item_is_lost_above_a_function_that_raises(name: str) -> None:
 
 def test_steps_of_ours_say_what_item_they_cannot_take() -> None:
     for stream, message in (
-        (numbers().select("a"), "select: .*a int, and has to be a dict.*shard 0, at 0"),
+        (numbers().select("a"), "select: .*a int, and has to be a dict.*shard 0, index 0"),
         (rows().drop(["a", "z"]), "drop: .*'z' not in the item, which has 'a', 'b'"),
         (rows().rename({"a": "b"}), "rename: .*'b' is in the item already"),
         (numbers().pad(), "pad: .*a int, and has to be a batch"),

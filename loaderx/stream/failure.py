@@ -1,0 +1,47 @@
+"""What the input has raised for an item whose turn has not come: in a state too, for a resumed run has to see it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import loaderx.errors
+from loaderx.errors import LoaderxError, StreamError
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def save_failure(error: BaseException | None) -> Any:
+    """Return an exception as JSON: what it is, what it says, and of one of ours its attributes."""
+    if error is None:
+        return None
+    attributes: dict[str, Any] = {}
+    if isinstance(error, LoaderxError):
+        for name in error.attribute_names:
+            value = getattr(error, name)
+            if isinstance(value, Path):
+                attributes[name] = {"path": str(value)}
+            elif isinstance(value, _PLAIN):
+                attributes[name] = value
+    return [type(error).__name__, str(error), attributes]
+
+
+def load_failure(saved: Any) -> BaseException | None:
+    """Return the exception that `save_failure` saved, without its cause. One that is not ours is a StreamError."""
+    if saved is None:
+        return None
+    name, message, attributes = saved
+    kind = getattr(loaderx.errors, name, None) if name in loaderx.errors.__all__ else None
+    if kind is None:
+        return StreamError(
+            f"{name}: {message} (raised before the state was saved, for an item that came next then)",
+            node=None,
+            function=None,
+            where=None,
+        )
+    found: BaseException = kind(message, **{name: _load(value) for name, value in attributes.items()})
+    return found
+
+
+def _load(value: Any) -> Any:
+    return Path(value["path"]) if isinstance(value, dict) else value
