@@ -26,7 +26,7 @@ MATRIX_CASES = 48
 # Tests that need more than `.[test]`; with --require=all the absence of what they need is a failure.
 BEYOND_TEST_EXTRA = (
     "needs_peer or needs_network or needs_torch or needs_jax or needs_ray or needs_cold_files or needs_open_files"
-    " or needs_bounds or needs_tokenizers or needs_kjv"
+    " or needs_bounds or needs_tokenizers or needs_kjv or needs_pyarrow"
 )
 
 # Imports the named modules in this order, then lets each do some work beside the others.

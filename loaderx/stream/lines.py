@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
 
-from loaderx.errors import JsonlError, OptionError, StateMismatchError
+from loaderx.errors import JsonlError, LoaderxError, OptionError, StateMismatchError
 from loaderx.jsonl.locating import parse_error
 from loaderx.jsonl.parser import Parse, parse_json
 from loaderx.stream.bad_rows import OnError, judge
@@ -15,14 +14,14 @@ from loaderx.stream.calling import describe
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item, Key
 from loaderx.stream.shards import MISSING, BlockReader, Pull
-from loaderx.stream.text import Text
+from loaderx.stream.text import Text, divide_place, make_place
 
 _MARK = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
 
 
 class LineFiles(Files):
-    """The lines of text files, parsed; a place is the byte of the text where the line begins.
+    """The lines of text files, parsed; places are those of `make_place`.
 
     Lines end with "\\n" or "\\r\\n"; those of nothing but spaces, tabs and "\\r" are left out, and so is a byte-order
     mark.
@@ -38,8 +37,6 @@ class LineFiles(Files):
     told : dict
         What is said of it in a state besides.
     """
-
-    unit = "byte"
 
     def __init__(
         self, paths: Sequence[str], called: str, parse: Parse, on_error: OnError, told: dict[str, Any]
@@ -58,6 +55,15 @@ class LineFiles(Files):
 
     def open(self, shard: int, state: int | None = None) -> LineReader:
         return LineReader(self, shard, Text(self._paths[shard]), state or 0)
+
+    def where(self, shard: int, place: int) -> str:
+        path = self._paths[shard]
+        try:
+            [(at, _)] = Text(path).lines_at([place])
+        except (OSError, ValueError, LoaderxError):  # it has changed since
+            at, line = divide_place(place)
+            return f"{path}, line {line} from byte {at} on"
+        return f"{path}, byte {at}"
 
     def _make(self, line: bytes) -> Item:
         try:
@@ -85,7 +91,7 @@ class LineFiles(Files):
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
         items: list[Item] = []
-        for at, line in zip(places, Text(self._paths[shard]).lines_at(places), strict=False):
+        for at, line in Text(self._paths[shard]).lines_at(places):
             if at == 0:
                 line = line.removeprefix(_MARK)
             try:
@@ -93,17 +99,18 @@ class LineFiles(Files):
             except Exception as error:
                 item = self.judge(error, shard, line, at)
             if item is MISSING:
-                self._refuse_rebuild(shard, at, "does not parse, and is to be skipped")
+                self._refuse_rebuild(shard, f"the line at byte {at}", "does not parse, and is to be skipped")
             items.append(item)
         if len(items) < len(places):
-            self._refuse_rebuild(shard, places[len(items)], "is not there any more")
+            at, n = divide_place(places[len(items)])
+            self._refuse_rebuild(shard, f"the line {n} lines behind byte {at}", "is not there any more")
         return items
 
-    def _refuse_rebuild(self, shard: int, at: int, problem: str) -> NoReturn:
+    def _refuse_rebuild(self, shard: int, line: str, problem: str) -> NoReturn:
         raise StateMismatchError(
-            f"the saved state holds the line of {self._paths[shard]} that begins at byte {at}, which {problem} here: "
-            "put the file back as it was, or begin anew",
-            mismatches={self._paths[shard]: (f"a line at byte {at}", problem)},
+            f"the saved state holds {line} of {self._paths[shard]}, which {problem} here: put the file back as it was, "
+            "or begin anew",
+            mismatches={self._paths[shard]: (line, problem)},
         )
 
     def refuse_random(self) -> NoReturn:
@@ -116,57 +123,68 @@ class LineFiles(Files):
 
 
 class LineReader(BlockReader):
-    """The lines of one text, from a byte on where one begins.
+    """The lines of one text, from a place on.
 
     Parameters
     ----------
     files : LineFiles
     shard : int
     text : Text
-    at : int
+    place : int
     """
 
-    def __init__(self, files: LineFiles, shard: int, text: Text, at: int) -> None:
+    def __init__(self, files: LineFiles, shard: int, text: Text, place: int) -> None:
         super().__init__(shard)
         self._files = files
-        self._source = text.lines(at)
-        self._at = at
+        self._begin, self._to_skip = divide_place(place)
+        self._source = text.lines(self._begin)
+        # The lines of the block, and the bytes of the byte-order mark that stood before the first.
         self._lines: list[bytes] = []
+        self._n_mark = 0
 
     def block(self) -> Pull:
-        lines: list[bytes] = []
-        while not lines:
-            found = self._source.read()
-            if not found:
+        places: Sequence[int] = ()
+        while not places:
+            self._begin = self._source.at
+            self._lines = lines = self._source.read()
+            if not lines:
+                self._pull((), ())
                 raise StopIteration
-            begin = self._at
-            places = list(accumulate(map(len, found), initial=begin))
-            self._at = places.pop()
-            lines = found
-            if begin == 0 and lines[0].startswith(_MARK):
-                lines[0] = lines[0][len(_MARK) :]
+            # A block that is cut from where another one began has the same lines as that.
+            skipped, self._to_skip = min(self._to_skip, len(lines)), max(0, self._to_skip - len(lines))
+            first = make_place(self._begin, 0)
+            places = range(first + skipped, first + len(lines))
+            self._n_mark = 0
+            if self._begin == 0 and lines[0].startswith(_MARK):
+                lines[0], self._n_mark = lines[0][len(_MARK) :], len(_MARK)
             if not self._files.takes_ends and (not lines[0] or any(map(bytes.isspace, lines))):
-                kept = [i for i, line in enumerate(lines) if line.strip(_BLANK)]
-                lines, places = [lines[i] for i in kept], [places[i] for i in kept]
-        self._lines = lines
-        return self._pull(places, map(self._files.make, lines))
+                places = [place for place in places if lines[place - first].strip(_BLANK)]
+        given = lines if len(places) == len(lines) else [lines[place - first] for place in places]
+        return self._pull(places, map(self._files.make, given))
 
     def judge(self, error: Exception) -> tuple[Key, Item] | None:
-        given = self._n_given - 1
-        line, at = self._lines[given], self._places[given]
+        place = self._places[self._n_given - 1]
+        i = place - make_place(self._begin, 0)
+        line = self._lines[i]
         if not line.strip(_BLANK):
             return None
         self.n_skipped += 1
         try:
-            item = self._files.judge(error, self._shard, line, at)
+            item = self._files.judge(error, self._shard, line, self._byte_of(i))
         except BaseException:
             self.n_skipped -= 1
             raise
-        return None if item is MISSING else ((self._shard, at), item)
+        return None if item is MISSING else ((self._shard, place), item)
 
     def get_state(self) -> int:
         given = self._n_given
-        return self._places[given] if given < len(self._places) else self._at
+        if given < len(self._places):
+            return self._places[given]  # type: ignore[no-any-return]
+        return make_place(self._source.at, self._to_skip)
+
+    def _byte_of(self, i: int) -> int:
+        """Return where a line of the block begins in the text."""
+        return self._begin + (self._n_mark if i else 0) + sum(map(len, self._lines[:i]))
 
     def close(self) -> None:
         self._source.close()

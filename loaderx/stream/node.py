@@ -154,8 +154,9 @@ class Recipe:
         return [self.kind.__name__, dict(self.told), *(each.describe() for each in self.inputs)]
 
     def __str__(self) -> str:
-        name = self.kind.called or self.kind.__name__.lower()
-        told = ", ".join(f"{option}={value!r}" for option, value in self.told.items())
+        options = dict(self.told)
+        name = options.pop("from", None) or self.kind.called or self.kind.__name__.lower()
+        told = ", ".join(f"{option}={value!r}" for option, value in options.items())
         if not self.inputs:
             return f"{name}({told})"
         if len(self.inputs) == 1 and not self.kind.takes_several:

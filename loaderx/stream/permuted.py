@@ -82,7 +82,7 @@ class _Order(Shards):
     def locate(self, position: int) -> str:
         """Return where the item at a position is."""
         shard, place = self._shards.keys_at([self._number(position)])[0]
-        return f"{self._shards.name(shard)}, {self._shards.unit} {place}"
+        return self._shards.where(shard, place)
 
     def _number(self, position: int) -> int:
         step, i = divmod(position, _DRAWN)
@@ -115,11 +115,11 @@ def permute(recipe: Recipe, seed: int) -> Recipe:
         return Recipe(Permuted, (), {"shards": shards, "permuted_by": seed}, told)
     if recipe.kind is Permuted:
         reason = "the stream is in such an order already: shuffle it once"
-    elif recipe.kind.is_itemwise and len(recipe.inputs) == 1:
+    elif recipe.kind.is_itemwise and not recipe.kind.freezes_order:
         return recipe.with_inputs(lambda below: permute(below, seed))
     else:
         reason = (
-            f"{recipe.kind.__name__.lower()} stands before the shuffle, and what it gives has an order of its own: "
+            f"{recipe.kind.called} stands before the shuffle, and what it gives has an order of its own: "
             "shuffle right behind the source, or give a buffer_size"
         )
     raise OptionError(

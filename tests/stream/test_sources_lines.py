@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import operator
 import os
 import pickle
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loaderx.errors import ArchiveError, JsonlError, OptionError, StateMismatchError
+from loaderx.errors import ArchiveError, JsonlError, OptionError, StateMismatchError, StreamError
 from loaderx.stream.stream import Stream
 from tests.stream.source_kit import COMPRESS, check_resume, check_source, json_lines, write_texts
 
@@ -286,16 +288,24 @@ class TestChangedFiles:
 
     def test_a_buffer_of_a_file_that_became_shorter(self, tmp_path: Path) -> None:
         from loaderx.stream.lines import LineFiles
+        from loaderx.stream.text import make_place
 
         [path] = write_texts(tmp_path, [b"1\n22\n"])
         files = LineFiles([str(path)], "from_jsonl", json.loads, "raise", {})
-        assert files.rebuild(0, [0, 2]) == [1, 22]
+        second = make_place(0, 1)
+        assert files.rebuild(0, [0, second]) == [1, 22]
+        assert files.rebuild(0, [second, make_place(2, 0)]) == [22, 22]
         path.write_bytes(b"1\n")
+        with pytest.raises(
+            StateMismatchError, match=r"holds the line 1 lines behind byte 0 of .*is not there any more"
+        ):
+            files.rebuild(0, [0, second])
+        path.write_bytes(b"1\nno")
         with pytest.raises(JsonlError):
-            files.rebuild(0, [0, 2])
+            files.rebuild(0, [0, second])
         skipping = LineFiles([str(path)], "from_jsonl", json.loads, "skip", {})
-        with pytest.raises(StateMismatchError, match="begins at byte 2, which does not parse"):
-            skipping.rebuild(0, [0, 2])
+        with pytest.raises(StateMismatchError, match=r"the line at byte 2 of .*, which does not parse"):
+            skipping.rebuild(0, [0, second])
 
 
 def test_they_pickle(tmp_path: Path) -> None:
@@ -318,3 +328,46 @@ def test_random_order_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
     paths = write_texts(tmp_path, TEXTS)
     with pytest.raises(OptionError, match=r"buffer_size is None.*from_dataset\(JsonlDataset"):
         Stream.from_jsonl(paths).shuffle(None)
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_lines_of_any_places_in_any_block(tmp_path: Path, suffix: str) -> None:
+    from loaderx.stream.text import Text, make_place
+
+    lines = [b"%d" % i * (i % 50) + b"\n" for i in range(30_000)] + [b"end"]
+    begins = [0, *itertools.accumulate(map(len, lines))]
+    [path] = write_texts(tmp_path, [b"".join(lines)], suffix)
+    wanted = [*sorted(random.Random(1).sample(range(len(lines)), 300)), len(lines) - 1]
+    places = [
+        make_place(begins[max(0, i // 7_000 * 7_000 - 3)], i - max(0, i // 7_000 * 7_000 - 3)) for i in wanted
+    ]
+    found = list(Text(str(path)).lines_at(places))
+    assert found == [(begins[i], lines[i]) for i in wanted]
+    assert list(Text(str(path)).lines_at([make_place(begins[-2], 0), make_place(begins[-2], 1)])) == [
+        (begins[-2], b"end")
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_errors_of_steps_name_the_byte(tmp_path: Path, suffix: str) -> None:
+    [path] = write_texts(tmp_path, [b"\xef\xbb\xbf1\n22\n333\n"], suffix)
+
+    def refuse(item: int) -> int:
+        if item == 333:
+            raise ValueError(item)
+        return item
+
+    iterator = iter(Stream.from_jsonl(path).map(refuse))
+    next(iterator), next(iterator)
+    with pytest.raises(StreamError) as caught:
+        next(iterator)
+    assert caught.value.where == f"{path}, byte 8"
+
+
+def test_the_byte_of_a_bad_line_behind_a_mark(tmp_path: Path) -> None:
+    [path] = write_texts(tmp_path, [b"\xef\xbb\xbf1\nno\n"])
+    with pytest.raises(JsonlError, match=r"line 2 \(byte 5\)"):
+        list(Stream.from_jsonl(path))
+    path.write_bytes(b"\xef\xbb\xbfno\n1\n")
+    with pytest.raises(JsonlError, match=r"line 1 \(byte 0\)"):
+        list(Stream.from_jsonl(path))

@@ -154,12 +154,14 @@ def test_pickles() -> None:
 
 def test_repr_shows_the_steps() -> None:
     assert repr(shuffled()) == (
-        "<Stream source(from='from_shards', shards=4, items=13).map(function='double')"
+        "<Stream from_shards(shards=4, items=13).map(function='double')"
         ".shuffle(buffer_size=5, seed=42, max_input_shards=10).batch(n=2, drop_last=False)>"
     )
     both = Stream.concatenate([numbers(), numbers().take(2)])
-    source = "source(from='from_shards', shards=4, items=13)"
-    assert repr(both) == f"<Stream concatenate([{source}, {source}.take(n=2)])>"
+    assert (
+        repr(both)
+        == "<Stream concatenate([from_shards(shards=4, items=13), from_shards(shards=4, items=13).take(n=2)])>"
+    )
 
 
 def test_num_shards() -> None:
