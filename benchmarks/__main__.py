@@ -21,6 +21,10 @@ COMMANDS = {
     "cold": ("benchmarks.cold", "reads from a disk, the page cache dropped before each turn; needs root"),
     "loader": ("benchmarks.loader", "loaders beside peers, and beside the gather alone"),
     "jsonl": ("benchmarks.jsonl", "lines of JSONL files beside data-forager, and tokens of them"),
+    "stream": (
+        "benchmarks.stream",
+        "streams of lines and archives beside Hugging Face's datasets and webdataset",
+    ),
     "import": ("benchmarks.imports", "time of `import loaderx`"),
     "docs": ("benchmarks.docs", "write docs/benchmarks.md from result files"),
 }

@@ -6,7 +6,20 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import checksum, cold, imports, jsonl, loader, recycle, safety, sampler, shuffle, small, store
+from benchmarks import (
+    checksum,
+    cold,
+    imports,
+    jsonl,
+    loader,
+    recycle,
+    safety,
+    sampler,
+    shuffle,
+    small,
+    store,
+    stream,
+)
 from benchmarks.report import format_rows, format_table, format_targets
 from benchmarks.results import RESULTS_FOLDER, Result, ResultError, read_result
 from benchmarks.targets import TARGETS, Target, evaluate
@@ -24,6 +37,7 @@ SECTIONS = {
     "cold": ("Cold storage", cold.__doc__ or "", "python -m benchmarks cold --peers DIR --json FILE"),
     "loader": ("Loader", loader.__doc__ or "", "python -m benchmarks loader --peers DIR --json FILE"),
     "jsonl": ("JSONL", jsonl.__doc__ or "", "python -m benchmarks jsonl --peers DIR --json FILE"),
+    "stream": ("Streams", stream.__doc__ or "", "python -m benchmarks stream --peers DIR --json FILE"),
     "import": ("Import", imports.__doc__ or "", "python -m benchmarks import --json FILE"),
 }
 HEAD = """\
@@ -42,7 +56,8 @@ python -m tests.peers DIR
 ```
 
 The first brings the peers that can live in one environment; the second puts loaderx 0.7.3, which has this package's
-name, and data-forager in folders of their own. A peer that is not there is left out, and its row says so. The bounds
+name, data-forager, Hugging Face's datasets and webdataset in folders of their own. A peer that is not there is left
+out, and its row says so. The bounds
 need a C compiler with OpenMP, pkg-config and libzstd's header, the benchmark of JSONL orjson, tokenizers and Debian's
 package perl-doc. `python -m benchmarks docs FILE...` writes this page, and
 `python -m benchmarks --check-table` fails when a target has no number or this page is not what the results give.

@@ -606,6 +606,44 @@ TARGETS = (
         "at most",
         1.6,
     ),
+    Target("stream", "lines of JSONL over Hugging Face", "plain", "loaderx", "Hugging Face", "at least", 8.0),
+    Target("stream", "lines mapped over Hugging Face", "map", "loaderx", "Hugging Face", "at least", 8.0),
+    Target(
+        "stream", "lines shuffled over Hugging Face", "shuffle", "loaderx", "Hugging Face", "at least", 6.0
+    ),
+    Target(
+        "stream",
+        "lines filtered, mapped and shuffled over Hugging Face",
+        "chain",
+        "loaderx",
+        "Hugging Face",
+        "at least",
+        15.0,
+    ),
+    Target(
+        "stream",
+        "lines in batches of 32 over Hugging Face",
+        "batch",
+        "loaderx",
+        "Hugging Face",
+        "at least",
+        8.0,
+    ),
+    Target(
+        "stream", "samples of a tar archive over webdataset", "tar", "loaderx", "webdataset", "at least", 2.0
+    ),
+    Target("stream", "first row of 10,000 files", "first", "loaderx", None, "at most", 20.0, "ms"),
+    Target("stream", "a state, 1,000 rows held", "state", "1,000 rows held", None, "at most", 200.0, "us"),
+    Target("stream", "a state, 10,000 rows held", "state", "10,000 rows held", None, "at most", 2000.0, "us"),
+    Target(
+        "stream",
+        "memory over 10,000,000 rows over that after 100,000",
+        "memory",
+        "later",
+        "early",
+        "at most",
+        1.1,
+    ),
     Target("import", "`import loaderx` on top of NumPy", "import", "loaderx", None, "at most", 100.0, "ms"),
 )
 

@@ -35,6 +35,7 @@ PEERS = {
         Peer("loaderx-0.7.3", ("loaderx==0.7.3", "cffi", "numpy"), "loaderx"),
         Peer("data-forager", ("data-forager==0.2.0",), "data_forager"),
         Peer("datasets", ("datasets==5.2.0",), "datasets"),
+        Peer("webdataset", ("webdataset==1.0.2",), "webdataset"),
     )
 }
 
