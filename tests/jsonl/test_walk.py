@@ -196,7 +196,9 @@ def test_a_listed_path_that_leaves_the_base_is_refused(listed: str, tmp_path: Pa
         [],
     ],
 )
-def test_names_that_differ_in_a_number_are_in_the_order_of_all_others(tmp_path: Path, names: list[str]) -> None:
+def test_names_that_differ_in_a_number_are_in_the_order_of_all_others(
+    tmp_path: Path, names: list[str]
+) -> None:
     for name in names:
         (tmp_path / name).touch()
     expected = sorted(names, key=lambda name: (name_key(name), name))
