@@ -46,6 +46,7 @@ from loaderx.errors import (
     StoreLockedError,
     StoreMemoryError,
     StoreWarning,
+    StreamError,
     TokenizeError,
     ZrecordError,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "StoreLockedError",
     "StoreMemoryError",
     "StoreWarning",
+    "StreamError",
     "TokenizeError",
     "Zrecord",
     "ZrecordError",

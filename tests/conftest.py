@@ -75,6 +75,7 @@ NEEDS = {
     for need in (
         Need("needs_torch", "torch", _has_module("torch"), "pip install torch"),
         Need("needs_jax", "jax", _has_module("jax"), "pip install jax"),
+        Need("needs_pyarrow", "pyarrow", _has_module("pyarrow"), "pip install pyarrow"),
         Need("needs_ray", "Ray", _has_module("ray"), "pip install ray"),
         Need("needs_ml_dtypes", "ml_dtypes", _has_module("ml_dtypes"), "pip install ml_dtypes"),
         Need(

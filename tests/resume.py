@@ -99,8 +99,8 @@ def check_stream_resumes(make_stream: Callable[[], Any], n_items: int | None = N
     """Check a stream before every item and at its end, as `check_resume_everywhere` checks what has no end.
 
     Each state goes through JSON into a stream made anew, into an iterator that has just begun, and into one that was
-    used, twice in a row; what follows, the end among it, has to be what the first run gave, and each state on the way
-    has to be the first run's, of one shape.
+    used, twice in a row; what follows, the end among it, has to be what the first run gave, and the state behind it
+    the first run's. All states are of one shape.
 
     Parameters
     ----------
@@ -134,12 +134,13 @@ def check_stream_resumes(make_stream: Callable[[], Any], n_items: int | None = N
         runs = {"a stream's own": iter(loaded)}
         for attempt in ("first", "second"):
             used.load_state_dict(json.loads(states[place]))
-            _check_run(used, states, whole, place, n_items, f"a used iterator, {attempt} time")
+            _check_run(used, states[place], whole, place, n_items, f"a used iterator, {attempt} time")
         fresh = iter(make_stream())
         fresh.load_state_dict(json.loads(states[place]))
         runs["a fresh iterator"] = fresh
         for name, run in runs.items():
-            _check_run(run, states, whole, place, n_items, name)
+            later = _check_run(run, states[place], whole, place, n_items, name)
+            assert later == states[-1], f"state of item {place} in {name}: the last state differs"
             run.close()
     used.close()
     return whole
@@ -158,18 +159,16 @@ def _run(run: Any, n_items: int | None) -> tuple[list[str], list[Any]]:
     return states, items
 
 
-def _check_run(
-    run: Any, states: list[str], whole: list[Any], place: int, n_items: int | None, name: str
-) -> None:
-    assert run.state_dict() == json.loads(states[place]), (
-        f"state of item {place} in {name}: saved anew it differs"
-    )
+def _check_run(run: Any, state: str, whole: list[Any], place: int, n_items: int | None, name: str) -> str:
+    """Check what a run gives from a state on; return the state that it is in then."""
+    assert run.state_dict() == json.loads(state), f"state of item {place} in {name}: saved anew it differs"
     at = min(place, len(whole))
-    tail_states, tail = _run(run, None if n_items is None else len(whole) - at)
+    tail = list(run if n_items is None else _take_some(run, len(whole) - at))
     difference = first_difference(whole[at:], tail)
     assert difference is None, f"state of item {place} in {name}: differs at +{difference}"
-    if place == at:
-        assert tail_states == states[place:], f"state of item {place} in {name}: a later state differs"
+    if n_items is None:
+        assert next(run, None) is None, f"state of item {place} in {name}: there is an item behind the end"
+    return json.dumps(run.state_dict())
 
 
 def _take_some(run: Any, n: int) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from loaderx.stream.node import Item, Node
 
 
 def _missing(item: Item, names: Sequence[str]) -> Exception:
-    if not isinstance(item, dict):
+    if type(item) is not dict:
         return TypeError(f"the item is a {type(item).__name__}, and has to be a dict")
     missing = [name for name in names if name not in item]
     return KeyError(
@@ -27,6 +27,8 @@ class Select(Applied):
         self._names = tuple(names)
 
     def apply(self, item: Item) -> Item:
+        if type(item) is not dict:
+            raise _missing(item, self._names)
         try:
             return {name: item[name] for name in self._names}
         except (KeyError, TypeError, IndexError):
@@ -63,8 +65,11 @@ class Rename(Applied):
 
     def apply(self, item: Item) -> Item:
         names = self._names
-        if not isinstance(item, dict) or not names.keys() <= item.keys():
+        if type(item) is not dict:
             raise _missing(item, list(names))
+        for name in names:
+            if name not in item:
+                raise _missing(item, list(names))
         renamed = {names.get(name, name): value for name, value in item.items()}
         if len(renamed) != len(item):
             taken = [new for name, new in names.items() if new in item and new not in names]

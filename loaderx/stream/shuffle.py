@@ -36,6 +36,8 @@ class Shuffle(Node):
 
     def reset(self, state: State | None = None) -> None:
         self._is_filled = state is not None and state["filled"]
+        # That the input has ended is asked once; a state does not say it, for the input says it again.
+        self._has_ended = False
         self._draws.seek(0 if state is None else state["draws"])
         self._upstream.reset(None if state is None else state["upstream"])
         keys = [] if state is None else load_keys(state["keys"])
@@ -56,19 +58,22 @@ class Shuffle(Node):
             self._fill()
         if not pairs:
             raise StopIteration
-        # First what may raise: an error leaves the buffer as it is.
-        try:
-            new = self._next()
-        except StopIteration:
-            i = self._below(len(pairs))
-            given = pairs[i]
-            last = pairs.pop()
-            if i < len(pairs):
-                pairs[i] = last
-            return given
+        if not self._has_ended:
+            # First what may raise: an error leaves the buffer as it is.
+            try:
+                new = self._next()
+            except StopIteration:
+                self._has_ended = True
+            else:
+                i = self._below(len(pairs))
+                given = pairs[i]
+                pairs[i] = new
+                return given
         i = self._below(len(pairs))
         given = pairs[i]
-        pairs[i] = new
+        last = pairs.pop()
+        if i < len(pairs):
+            pairs[i] = last
         return given
 
     def get_state(self) -> State:

@@ -514,6 +514,7 @@ def test_every_class_has_a_row_or_another_test() -> None:
         errors.LoaderError,
         errors.StaleIndexError,
         errors.NotAnIndexError,
+        errors.StreamError,
     }
     classes = {getattr(errors, name) for name in errors.__all__}
     classes -= {errors.StoreWarning, errors.StaleIndexWarning}

@@ -1,0 +1,241 @@
+"""The stream itself: passes, epochs, states, what it says of itself, and orders that it refuses."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from loaderx.errors import OptionError, StateMismatchError
+from loaderx.stream import Stream, StreamIterator
+from tests.stream.pipelines import ITEMS, double, is_odd, numbers, rows
+
+
+def shuffled() -> Stream:
+    return numbers().map(double).shuffle(5).batch(2)
+
+
+def test_a_step_leaves_the_stream_as_it_is() -> None:
+    stream = numbers()
+    stream.map(double).shuffle(3)
+    assert list(stream) == list(stream) == ITEMS
+
+
+def test_two_passes_do_not_disturb_each_other() -> None:
+    stream = shuffled()
+    expected = list(stream)
+    first, second = iter(stream), iter(stream)
+    given: tuple[list[Any], list[Any]] = ([], [])
+    for i in range(3 * len(expected)):
+        passing, into = ((first, given[0]), (second, given[1]))[i % 3 == 0]
+        into += [item for item in [next(passing, None)] if item is not None]
+    given[1].extend(second)
+    assert given == (expected, expected)
+
+
+def test_epochs() -> None:
+    stream = shuffled()
+    orders = []
+    for epoch in (0, 1, 2, 0):
+        stream.set_epoch(epoch)
+        assert stream.epoch == epoch
+        orders.append(list(stream))
+    assert orders[0] == orders[3]
+    assert orders[0] != orders[1] != orders[2]
+    assert all(sorted(x for batch in order for x in batch) == [2 * x for x in ITEMS] for order in orders)
+
+
+def test_the_state_of_a_stream_is_that_of_its_newest_pass() -> None:
+    stream = shuffled()
+    beginning = stream.state_dict()
+    assert beginning == iter(shuffled()).state_dict()
+    older, newer = iter(stream), iter(stream)
+    next(older)
+    assert stream.state_dict() == newer.state_dict() != older.state_dict()
+    next(newer), next(newer)
+    assert stream.state_dict() == newer.state_dict()
+
+
+def test_a_state_is_good_for_one_pass() -> None:
+    stream = shuffled()
+    whole = list(stream)
+    passing = iter(stream)
+    next(passing)
+    state = json.loads(json.dumps(stream.state_dict()))
+    other = shuffled()
+    other.load_state_dict(state)
+    assert other.state_dict() == state
+    assert list(other) == whole[1:]
+    assert list(other) == whole
+
+
+def test_a_state_brings_its_epoch() -> None:
+    stream = shuffled()
+    stream.set_epoch(3)
+    whole = list(stream)
+    passing = iter(stream)
+    next(passing)
+    for epoch, expected in ((3, whole[1:]), (None, whole[1:])):
+        other = shuffled()
+        other.load_state_dict(passing.state_dict())
+        if epoch is not None:
+            other.set_epoch(epoch)
+        assert other.epoch == 3 and list(other) == expected
+    # Another epoch begins at its beginning.
+    other = shuffled()
+    other.load_state_dict(passing.state_dict())
+    other.set_epoch(0)
+    assert list(other) == list(shuffled())
+
+
+def test_the_state_at_the_end_has_nothing_left() -> None:
+    stream = shuffled()
+    list(stream)
+    other = shuffled()
+    other.load_state_dict(stream.state_dict())
+    assert list(other) == []
+    other.set_epoch(1)
+    assert len(list(other)) == 7
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: numbers().map(is_odd).shuffle(5).batch(2),
+        lambda: numbers().map(double).shuffle(6).batch(2),
+        lambda: numbers().map(double).shuffle(5, seed=1).batch(2),
+        lambda: numbers().map(double).shuffle(5, max_input_shards=2).batch(2),
+        lambda: numbers().map(double).shuffle(5).batch(3),
+        lambda: numbers().map(double).shuffle(5),
+        lambda: Stream.from_shards([[1]]).map(double).shuffle(5).batch(2),
+    ],
+)
+def test_a_state_of_another_stream_is_refused(make: Callable[[], Stream]) -> None:
+    state = shuffled().state_dict()
+    with pytest.raises(StateMismatchError) as caught:
+        make().load_state_dict(state)
+    saved, here = caught.value.mismatches["pipeline"]
+    assert saved == json.loads(json.dumps(state["pipeline"])) != here
+    passing = iter(make())
+    first = next(iter(make()))
+    with pytest.raises(StateMismatchError):
+        passing.load_state_dict(state)
+    assert next(passing) == first
+
+
+def test_functions_have_the_same_name_in_every_process() -> None:
+    class Adder:
+        def __call__(self, x: int) -> int:
+            return x + 1
+
+    def told(function: Callable[..., Any]) -> str:
+        return str(numbers().map(function).state_dict()["pipeline"][1]["function"])
+
+    assert told(double) == "double"
+    assert told(functools.partial(double)) == "partial(double)"
+    assert told(Adder()).endswith("Adder")
+
+
+def test_pickles() -> None:
+    stream = shuffled()
+    stream.set_epoch(2)
+    copy = pickle.loads(pickle.dumps(stream))
+    assert copy.epoch == 2 and list(copy) == list(stream)
+    passing = iter(stream)
+    next(passing)
+    stream.load_state_dict(passing.state_dict())
+    copy = pickle.loads(pickle.dumps(stream))
+    assert list(copy) == list(passing)
+
+
+def test_repr_shows_the_steps() -> None:
+    assert repr(shuffled()) == (
+        "<Stream source(shards=4, items=13).map(function='double')"
+        ".shuffle(buffer_size=5, seed=42, max_input_shards=10).batch(n=2, drop_last=False)>"
+    )
+    both = Stream.concatenate([numbers(), numbers().take(2)])
+    assert (
+        repr(both)
+        == "<Stream concatenate([source(shards=4, items=13), source(shards=4, items=13).take(n=2)])>"
+    )
+
+
+def test_num_shards() -> None:
+    two = Stream.from_shards([[1], [2]])
+    assert numbers().num_shards == 4
+    every = (
+        numbers()
+        .map(double)
+        .filter(is_odd)
+        .flat_map(lambda x: [x])
+        .tap(double)
+        .shuffle(3)
+        .skip(1)
+        .take(3)
+        .step(2)
+    )
+    assert every.num_shards == 4
+    assert numbers().map(list, batched=True).batch(2).rebatch(3).repeat().num_shards == 4
+    assert rows().select("a").rename({"a": "b"}).drop("b").with_format("numpy").num_shards == 4
+    assert Stream.concatenate([numbers(), two]).num_shards == 6
+    assert Stream.interleave([numbers(), two]).shuffle(3).num_shards == 2
+    assert Stream.zip([numbers(), two]).num_shards == 1
+    assert Stream.from_shards([]).num_shards == 0
+
+
+WRONG: list[tuple[Callable[[], Any], str]] = [
+    (lambda: numbers().map(None), "function is None"),  # type: ignore[arg-type]
+    (lambda: numbers().map(3), "give a function"),  # type: ignore[arg-type]
+    (lambda: numbers().map(double, batch_size=3), "batch_size is for functions of batches"),
+    (lambda: numbers().map(double, drop_last=True), "drop_last is for functions of batches"),
+    (lambda: numbers().map(double, seed=3), "seed is for functions that are given random numbers"),
+    (lambda: numbers().map(double, batched=True, batch_size=0), "batch_size is 0"),
+    (lambda: numbers().map(double, batched=1), "batched is 1"),  # type: ignore[arg-type]
+    (lambda: numbers().shuffle(0), "buffer_size is 0"),
+    (lambda: numbers().shuffle(3, seed=-1), "seed is -1"),
+    (lambda: numbers().shuffle(3, max_input_shards=0), "max_input_shards is 0"),
+    (lambda: numbers().skip(-1), "n is -1"),
+    (lambda: numbers().take(1.5), "n is 1.5"),  # type: ignore[arg-type]
+    (lambda: numbers().step(0), "n is 0"),
+    (lambda: numbers().step(3, 3), r"first is 3, and has to be below n=3: .*use skip\(3\)"),
+    (lambda: numbers().batch(0), "n is 0"),
+    (lambda: numbers().batch(True), "n is True"),
+    (lambda: numbers().rebatch(0), "n is 0"),
+    (lambda: numbers().pad(length=-1), "length is -1"),
+    (lambda: numbers().pad(lengths=True), "lengths is True"),  # type: ignore[arg-type]
+    (lambda: numbers().select([]), r"names is \[\]"),
+    (lambda: numbers().select(["a", "a"]), "different ones"),
+    (lambda: numbers().drop(3), "names is 3"),  # type: ignore[arg-type]
+    (lambda: numbers().rename({}), "names is {}"),
+    (lambda: numbers().rename({"a": "c", "b": "c"}), "different ones"),
+    (lambda: numbers().repeat(-1), "n is -1"),
+    (lambda: numbers().repeat().batch(3).repeat(2), "no second pass over a stream without end"),
+    (lambda: Stream.concatenate([numbers(), numbers().repeat(), numbers()]), "stream 1 has no end"),
+    (lambda: Stream.interleave([]), "streams is empty"),
+    (lambda: Stream.interleave(numbers()), "one stream: give a list"),  # type: ignore[arg-type]
+    (lambda: Stream.zip([numbers(), [1, 2]]), r"streams\[1\] is a list"),  # type: ignore[list-item]
+    (lambda: Stream.concatenate(3), "streams is 3"),  # type: ignore[arg-type]
+    (lambda: Stream.interleave([numbers()], stopping="never"), "stopping is 'never'"),  # type: ignore[arg-type]
+    (lambda: Stream.interleave([numbers()], seed=0.5), "seed is 0.5"),  # type: ignore[arg-type]
+    (lambda: numbers().set_epoch(-1), "epoch is -1"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_what_cannot_mean_anything_is_refused_with_the_reason(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        make()
+
+
+def test_what_has_an_end_after_all() -> None:
+    endless = numbers().repeat()
+    assert list(endless.take(2).repeat(2)) == [0, 1, 0, 1]
+    assert list(Stream.zip([endless, numbers()]).repeat(2))[13:] == list(zip(ITEMS, ITEMS, strict=True))
+    assert len(list(Stream.interleave([endless, numbers()]).repeat(2))) == 52
+    assert isinstance(iter(Stream.concatenate([numbers(), endless])), StreamIterator)
+    with pytest.raises(OptionError, match="without end"):
+        Stream.interleave([endless, numbers()], stopping="all_exhausted").repeat(2)
