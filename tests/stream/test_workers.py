@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -452,30 +453,27 @@ def test_an_exception_that_does_not_pickle_is_told_all_the_same() -> None:
     assert list(passing) == [2]
 
 
-@pytest.mark.parametrize("worker_type", TYPES)
-def test_no_exception_is_kept(worker_type: Any) -> None:
-    class Marked(list[int]):
+@pytest.mark.parametrize("prefetched", [False, True])
+def test_an_error_that_is_let_go_lets_go_of_its_item(prefetched: bool) -> None:
+    class Item:
         pass
 
-    import weakref
+    made: list[weakref.ref[Item]] = []
 
-    made: list[weakref.ref[Marked]] = []
+    def make_item(x: int) -> Item:
+        item = Item()
+        made.append(weakref.ref(item))
+        return item
 
-    class Shard:
-        def __len__(self) -> int:
-            return 6
-
-        def __getitem__(self, i: int) -> Any:
-            item = Marked([i])
-            made.append(weakref.ref(item))
-            return item if worker_type == "thread" else [i]
-
-    passing = iter(Stream.from_shards([Shard()]).map(len).map(kit.failing_batches, num_workers=2))
-    with pytest.raises(StreamError):
-        next(passing)
-    passing.close()
-    del passing
-    assert all(ref() is None for ref in made[:1])
+    stream = Stream.from_shards([range(6)]).map(make_item).map(kit.ten, num_workers=1)  # type: ignore[arg-type]
+    passing = iter(stream.prefetch(1) if prefetched else stream)
+    gc.disable()
+    try:
+        assert [step(passing)[0] for _ in range(6)] == ["error"] * 6
+        passing.close()
+        assert len(made) == 6 and all(ref() is None for ref in made)
+    finally:
+        gc.enable()
 
 
 # ---- What is skipped ------------------------------------------------------------------------------------------------
@@ -904,16 +902,19 @@ def test_the_interpreter_ends_with_open_iterators(
 
 
 def test_the_interpreter_ends_while_functions_are_slow(tmp_path: Path) -> None:
-    text = EXIT.replace("FUNCTION", "slowly").replace("TYPE", "'thread'").replace("END", "pass")
-    text = text.replace("print([next(passing) for _ in range(3)], flush=True)", "stream._newest = passing; ")
-    text = text.replace(
-        "stream._newest = passing; ",
-        "import threading; "
-        "threading.Thread(target=lambda: next(passing), daemon=True).start(); time.sleep(0.3)",
-    )
+    text = """
+import threading, time
+from loaderx.stream import Stream
+from tests.stream.workers_kit import slowly
+passing = iter(Stream.from_shards([range(100)]).map(slowly, num_workers=2).prefetch(3))
+threading.Thread(target=lambda: next(passing), daemon=True).start()
+time.sleep(0.3)
+print("done")
+"""
     began = time.monotonic()
-    _, error = run_program(tmp_path, text)
-    assert time.monotonic() - began < 20 and "Fatal" not in error
+    out, error = run_program(tmp_path, text)
+    assert time.monotonic() - began < 20
+    assert out == "done\n" and "Fatal" not in error
 
 
 @linux_only
