@@ -120,8 +120,9 @@ class Steps(ABC):
         behind the item, or the batch, when it is asked again. So it does where a worker process dies, which ``"skip"``
         does not cover; the cause is a `LoaderError` then, which names the process.
 
-        Workers end with the pass, and where its iterator is closed or dropped. Threads do not survive a fork: an
-        iterator that has workers raises `LoaderError` in a forked process, where another one can be made.
+        Workers end with the pass, and where its iterator is closed or dropped (a stream keeps its newest one).
+        Threads do not survive a fork: an iterator that has workers raises `LoaderError` in a forked process, where
+        another one can be made.
         """
         _check_function(function)
         seed = _check_rng(check_flag("with_rng", with_rng), seed)

@@ -15,7 +15,7 @@ from loaderx.errors import ClosedError, LoaderError
 from loaderx.stream.node import Item, Key, Node
 
 
-class Ahead:
+class Runner:
     """Takes items from a node ahead, in a thread that begins with the first `take`.
 
     Parameters
