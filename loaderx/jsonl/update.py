@@ -63,6 +63,8 @@ def update_index(
         The index is damaged; a file was changed in another way, is shorter or not there: `build_index` it is then.
     OptionError
         An argument is outside its range, or a file lies outside of the base.
+    ArchiveError
+        A file is compressed: its first bytes tell.
     OSError
         A file cannot be read, or the index not be written. The old index is still there.
 
