@@ -124,7 +124,8 @@ def _index(path: Path, options: argparse.Namespace) -> int:
         if options.update:
             index = update_index(path, **common)
         else:
-            index = build_index(path, options.pattern or DEFAULT_PATTERN, **common)
+            pattern = DEFAULT_PATTERN if options.pattern is None else options.pattern
+            index = build_index(path, pattern, **common)
     seconds = time.perf_counter() - begun
     if options.json:
         facts = {

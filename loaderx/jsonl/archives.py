@@ -144,7 +144,8 @@ KINDS = (
         "zstd", ".zst", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _Frame, _zstd_error, read_bytes=_ZSTD_READ_BYTES
     ),
 )
-_LONGEST_MAGIC = max(len(magic) for kind in KINDS for magic in kind.magics)
+#: Bytes at a file's beginning that tell whether it is compressed.
+LONGEST_MAGIC = max(len(magic) for kind in KINDS for magic in kind.magics)
 
 _TAR, _TAR_AT = b"ustar", 257
 # What is no text whatever its name says, and would become lines of nonsense.
@@ -153,6 +154,30 @@ _REFUSED = {
     b"\x04\x22\x4d\x18": "an lz4 file",
     b"7z\xbc\xaf\x27\x1c": "a 7z file",
 }
+_MAGICS = (*(magic for kind in KINDS for magic in kind.magics), *_REFUSED)
+_FIRST_BYTES = frozenset(magic[0] for magic in _MAGICS)
+
+
+def check_plain(path: str | Path, head: bytes) -> None:
+    """Raise `ArchiveError` where a file's first bytes say that it is compressed, so that its lines cannot be told.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+    head : bytes
+        The first `LONGEST_MAGIC` bytes of the file, or more, or all that it has.
+    """
+    if not head or head[0] not in _FIRST_BYTES or not head.startswith(_MAGICS):
+        return
+    kind = next((kind for kind in KINDS if head.startswith(kind.magics)), None)
+    if kind is not None:
+        what = (
+            f"compressed by {kind.name}, and has no lines before that is undone: make a store of lines of it, which "
+            "reads as the file would (python -m loaderx.convert FILE DEST --lines, or write_lines)"
+        )
+    else:
+        what = next(what for magic, what in _REFUSED.items() if head.startswith(magic)) + ": give text"
+    raise ArchiveError(f"{path}: {what}", file=Path(path), problem="of another kind", whole_bytes=0)
 
 
 class TextFile:
@@ -189,7 +214,7 @@ class TextFile:
         self.path = path
         self.read_bytes = self.text_bytes = self.checked_bytes = 0
         with open(path, "rb") as file:
-            head = file.read(_LONGEST_MAGIC)
+            head = file.read(LONGEST_MAGIC)
         self.kind = self._tell(head)
 
     def __iter__(self) -> Iterator[bytes]:

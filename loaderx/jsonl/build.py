@@ -60,6 +60,8 @@ def build_index(
         outside of the base; what is at the index's place is not an index, or another program's of other files.
     StaleIndexError
         A file was changed while it was indexed (other than by appending: what is appended meanwhile is not indexed).
+    ArchiveError
+        A file is compressed: its first bytes tell.
     OSError
         A file cannot be read, or the index not be written. An index that was there before is still there.
 

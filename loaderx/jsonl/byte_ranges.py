@@ -65,6 +65,8 @@ class ByteRangeDataset:
     num_skipped : int
         How often a sample that does not parse was met and passed over, or given to the function `on_error`, by this
         object.
+    leaves_out : bool
+        Whether `on_error` is "skip".
 
     Raises
     ------
@@ -120,7 +122,12 @@ class ByteRangeDataset:
         self.path = check_path(base_path)
         self._parse = parse
         if not callable(on_error):
-            check_choice("on_error", on_error, ("raise", "skip"))
+            if on_error not in ("raise", "skip"):
+                raise OptionError(
+                    f"on_error is {on_error!r}: give 'raise', 'skip', or a function of a JsonlError",
+                    option="on_error",
+                    value=on_error,
+                )
         check_choice("io", io, ("mmap", "pread"))
         check_flag("allow_outside", allow_outside)
         check_threads(threads)
@@ -146,6 +153,11 @@ class ByteRangeDataset:
         else:
             self._source = RangeSource(self.path, index_folder, allow_outside, io, threads, self._are_lines)
         self._one = self._source.one
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether batches lack the samples that do not parse, so that the dataset cannot be read beside another."""
+        return self._on_error == "skip"
 
     @property
     def num_skipped(self) -> int:

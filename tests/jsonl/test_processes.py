@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderx import ClosedError, DataLoader, JsonlError, Sampler
+from loaderx import ClosedError, DataLoader, JsonlError, OptionError, Sampler
 from loaderx.jsonl import ByteRangeDataset, JsonlDataset, TextLinesDataset, build_index
 from tests.jsonl import reading_kit
-from tests.jsonl.kit import write_corpus, write_line_store
+from tests.jsonl.kit import write_corpus, write_files, write_line_store
 from tests.store.children import in_child
 
 N = 2000
@@ -211,6 +211,20 @@ def test_bad_lines_behind_a_loader(tmp_path: Path) -> None:
             for _ in range(10):
                 batch = next(loader)
                 assert np.array_equal(batch["n"], np.where(batch["label"] % 5, batch["label"], -1))
+
+
+@pytest.mark.parametrize("path", ["corpus", "lines.zr"])
+def test_skipping_beside_another_stream_is_refused(tmp_path: Path, path: str) -> None:
+    """Lines and labels that are not of the same record would be wrong without a word."""
+    write_files(tmp_path / "corpus", {"a.jsonl": b"1\n{oops\n3\n"})
+    write_line_store(tmp_path / "lines.zr", [b"1", b"{oops", b"3"])
+    skipping = JsonlDataset(tmp_path / path, on_error="skip")
+    with pytest.raises(OptionError, match=r"streams\['text'\] leaves out .*function as on_error"):
+        DataLoader({"label": np.arange(3), "text": skipping}, batch_size=2)
+    with pytest.raises(OptionError, match=r"streams\['text'\] leaves out"):
+        DataLoader({"label": np.arange(3), "text": pickle.loads(pickle.dumps(skipping))}, batch_size=2)
+    with DataLoader({"text": skipping}, 0, 3, mode="sequential") as loader:
+        assert next(loader) == {"text": [1, 3]}
 
 
 def test_a_bad_line_is_raised_by_next(tmp_path: Path) -> None:
