@@ -57,8 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pattern",
         metavar="PATTERN",
-        default="**/*.jsonl",
-        help="which files of a folder (default: %(default)s)",
+        help="which files of a folder; an index of others is not used (default: its index's, or **/*.jsonl)",
     )
     parser.add_argument(
         "--dtype", metavar="DTYPE", default="auto", help="default: the smallest that is enough"

@@ -50,7 +50,7 @@ def tokenize(
     add_special_tokens: bool = False,
     allow_empty: bool = False,
     on_error: OnError = "raise",
-    pattern: str = "**/*.jsonl",
+    pattern: str | None = None,
     codec: Literal["raw", "zstd", "zstd_shuffle"] = "zstd",
     level: int | None = None,
     workers: int = 0,
@@ -62,11 +62,11 @@ def tokenize(
     Parameters
     ----------
     source : path, sequence of pathlib.Path, Index, dataset, or iterable
-        A JSONL file, or a folder of them, or a store of lines; several files; anything with a length and ``[i]``, such
-        as a `loaderx.jsonl.JsonlDataset`; or any iterable of records, read once. Files are read through their index
-        where they have one, and line by line where not. A record is an object (a dict) or a string. Documents are
-        numbered from 0 in
-        their order: those of a `loaderx.jsonl.JsonlDataset` by their indices.
+        A JSONL file, or a folder of them, or a store of lines; several files, as `pathlib.Path`: strings in a list are
+        documents; anything with a length and ``[i]``, such as a `loaderx.jsonl.JsonlDataset`; or any iterable of
+        records, read once. One file or folder is read through its index where it has one, and line by line where not.
+        A record is an object (a dict) or a string. Documents are numbered from 0 in their order: those of a
+        `loaderx.jsonl.JsonlDataset` by their indices.
     dest : str or os.PathLike
         The dataset's folder, which appears when it is complete. Until then the run writes to ``DEST.unfinished``.
     encode : tokenizers.Tokenizer, transformers tokenizer, or callable
@@ -109,8 +109,9 @@ def tokenize(
     on_error : {"raise", "skip"} or callable
         What to do about a record that is no JSON, or has no text: its key is missing, or the text is empty, null or no
         string. "skip" counts it and goes on; a callable is called with the error first, and may raise it.
-    pattern : str
-        Which files of a folder without an index; as in `build_index`.
+    pattern : str, optional
+        Which files of a folder, as in `build_index`; for nothing but folders. An index of another pattern is not used.
+        None: those that are indexed, or ``"**/*.jsonl"``.
     codec : {"raw", "zstd", "zstd_shuffle"}
         As in `write_dataset`; with "zstd" positions are shuffled.
     level : int, optional
@@ -140,7 +141,12 @@ def tokenize(
         A run with other options, or of another source, has written or begun `dest`.
     TokenizeError
         A worker process died, or the documents have changed since the run was cut off.
-    OptionError, NotAStoreError, StoreLockedError, StoreFullError, StoreIOError, SchemaError
+    OptionError, ArchiveError, NotAStoreError, StoreLockedError, StoreFullError, StoreIOError, SchemaError
+
+    Warns
+    -----
+    StaleIndexWarning
+        The index lacks files, or what was added to some: only what is indexed is taken.
 
     Notes
     -----
