@@ -24,6 +24,7 @@ from loaderx.tokens.state import PROGRESS, Progress, as_progress, check_same, re
 from loaderx.tokens.stores import Stores
 from loaderx.tokens.texts import TextOf
 from loaderx.tokens.unfinished import Unfinished, check_target, data_inode
+from loaderx.tokens.vocabulary import check_vocabulary
 from loaderx.tokens.windows import Commit, State, Windows, first_state
 from loaderx.tokens.workers import encode_all
 
@@ -77,10 +78,10 @@ def tokenize(
     sample_size : int or None
         Tokens in a sample. None: every document is a record of a ragged dataset, as it is, without EOS.
     dtype : "auto" or dtype_like
-        "auto": the smallest unsigned type that holds the vocabulary and the ids given here; uint32 where the
-        vocabulary's size is not known. Readers need not be told.
+        "auto": the smallest unsigned type that holds the vocabulary; where its size is not known, uint32, or uint64 for
+        the ids given here. Readers need not be told.
     vocab_size : int, optional
-        One more than the largest id. None: the tokenizer's.
+        One more than the largest id; a larger one is an error. None: the tokenizer's; of a function not known.
     text : str or callable
         The key of a record's text, or a function that returns it. In place of a text there may be parts, a list of
         ``{"type": ..., "text": ...}``, each encoded by itself; where a record has no such key, its "parts" are taken.
@@ -132,7 +133,8 @@ def tokenize(
     Raises
     ------
     DocumentError
-        A record has no text, or its ids do not fit the dtype. What was written stays, and the next run goes on there.
+        A record has no text, or its ids are beyond the vocabulary or the dtype. What was written stays, and the next run
+        goes on there.
     JsonlError
         A line is no JSON.
     StaleIndexError
@@ -335,6 +337,7 @@ class _Run:
         last = Batch()
         try:
             for last, (ids, lengths) in encoded:
+                check_vocabulary(last, ids, lengths, options.vocab_size)
                 yield from windows.add(last, ids, lengths)
                 if source.total_bytes is None:
                     report(ids.nbytes)
