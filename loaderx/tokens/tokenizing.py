@@ -133,8 +133,8 @@ def tokenize(
     Raises
     ------
     DocumentError
-        A record has no text, or its ids are beyond the vocabulary or the dtype. What was written stays, and the next run
-        goes on there.
+        A record has no text, or its ids are beyond the vocabulary or the dtype. What was written stays, and the next
+        run goes on there.
     JsonlError
         A line is no JSON.
     StaleIndexError
