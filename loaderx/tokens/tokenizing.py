@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from loaderx.errors import SchemaError, StateMismatchError, ZrecordError
-from loaderx.store.options import check_choice, check_count, check_flag, check_path
+from loaderx.errors import OptionError, SchemaError, StateMismatchError, ZrecordError
+from loaderx.store.options import check_count, check_flag, check_path
 from loaderx.store.progress import Progress as Report
 from loaderx.store.progress import reporting
 from loaderx.tokens.batches import Batch, OnError, document_error, read_batches
@@ -187,8 +187,12 @@ def tokenize(
         codec=codec,
         level=level,
     )
-    if not callable(on_error):
-        check_choice("on_error", on_error, ("raise", "skip"))
+    if not callable(on_error) and on_error not in ("raise", "skip"):
+        raise OptionError(
+            f'on_error is {on_error!r}: give "raise", "skip", or a function that is called with the error',
+            option="on_error",
+            value=on_error,
+        )
     workers = check_count("workers", workers, most=_MOST_WORKERS)
     check_flag("overwrite", overwrite)
     target = Path(os.path.realpath(check_path(dest)))

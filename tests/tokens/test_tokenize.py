@@ -264,7 +264,8 @@ def test_an_empty_folder_and_a_link_are_fine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "option"), [
     ({"sample_size": 0}, "sample_size"), ({"eos_id": None}, "eos_id"), ({"eos_id": -1}, "eos_id"),
-    ({"eos_id": 1.5}, "eos_id"), ({"dtype": "float32"}, "dtype"), ({"dtype": "no"}, "dtype"),
+    ({"eos_id": 1.5}, "eos_id"), ({"dtype": "float32"}, "dtype"), ({"dtype": "no"}, "dtype"), ({"dtype": ","}, "dtype"),
+    ({"dtype": "f4,("}, "dtype"),
     ({"dtype": "uint8"}, "eos_id"), ({"dtype": "uint16", "pad_id": 70_000}, "pad_id"),
     ({"packing": "tight"}, "packing"), ({"last": "cut"}, "last"), ({"packing": "best_fit", "last": "drop"}, "last"),
     ({"sample_size": None, "last": "drop"}, "last"), ({"sample_size": None, "packing": "best_fit"}, "packing"),
