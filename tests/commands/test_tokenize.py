@@ -184,8 +184,8 @@ def test_what_an_index_lacks_is_one_line(run: Run, made: Path, tmp_path: Path) -
         "--quiet",
     ]
     assert run("tokenize", tmp_path / "in", tmp_path / "t", *words) == (
-        0, "", f"loaderx tokenize: warning: {tmp_path}/in: its index lacks 1 new file ({tmp_path}/in/b.jsonl): only what "
-        f"is indexed is tokenized. Index the rest by python -m loaderx index {tmp_path}/in --update\n",
+        0, "", f"loaderx tokenize: warning: {tmp_path}/in: its index lacks 1 new file ({tmp_path}/in/b.jsonl): only "
+        f"what is indexed is tokenized. Index the rest by python -m loaderx index {tmp_path}/in --update\n",
     )  # fmt: skip
     assert run("index", tmp_path / "in", "--update").code == 0
     assert run("tokenize", tmp_path / "in", tmp_path / "u", *words) == (0, "", "")
