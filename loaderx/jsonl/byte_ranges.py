@@ -253,6 +253,28 @@ class ByteRangeDataset:
         """
         return self._current().many(self._indices(idxs))
 
+    def where(self, index: int) -> tuple[Path | None, int | None]:
+        """Return where a sample is, to name it in an error.
+
+        Parameters
+        ----------
+        index : int
+            From 0.
+
+        Returns
+        -------
+        file : pathlib.Path or None
+            The file that it is in; of a store of lines the store; None: the index does not say.
+        line_number : int or None
+            From 1; the file is read up to the line for it. None: it is in a store of lines, or is no line, or the file
+            could not be read.
+
+        Raises
+        ------
+        ClosedError
+        """
+        return self._current().where(index)
+
     def __iter__(self) -> Iterator[Any]:
         """Yield all samples in order, without those that `on_error` passes over."""
         at = 0

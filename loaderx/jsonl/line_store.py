@@ -60,6 +60,10 @@ class StoreSource:
         """Do not return: the store raises what is wrong itself."""
         raise AssertionError(fault)
 
+    def where(self, index: int) -> tuple[Path | None, int | None]:
+        """Return the store, which does not know what files its lines come from."""
+        return self.path, None
+
     def parse_error(self, index: int, raw: bytes, error: BaseException) -> JsonlError:
         """Return the exception for a record that does not parse."""
         return parse_error(self.path, None, None, index, raw, error)

@@ -119,6 +119,17 @@ class RangeSource:
             errno=-detail or None,
         )
 
+    def where(self, index: int) -> tuple[Path | None, int | None]:
+        """Return the file of a sample, and of a line its number; lines are counted."""
+        row = self._ranges.locate(index)
+        if row is None or row[0] >= len(self._files.paths):
+            return None, None
+        line_number = None
+        if self._are_lines:
+            with contextlib.suppress(OSError, LoaderxError):
+                line_number = self._line_numbers.number_at(row[0], row[1])
+        return Path(self._files.paths[row[0]]), line_number
+
     def parse_error(self, index: int, raw: bytes, error: BaseException) -> JsonlError:
         """Return the exception for a sample that does not parse; for a line, lines are counted."""
         row = self._ranges.locate(index)

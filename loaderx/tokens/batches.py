@@ -99,13 +99,13 @@ def read_batches(
                 raise record
             texts, types = read_text(record, text, allow_empty)
         except (TextError, JsonlError) as error:
-            fault = error if isinstance(error, JsonlError) else _as_document_error(source, place, error)
-            if on_error == "raise":
-                yield batch  # what comes before it is written
-                raise fault from None
-            if callable(on_error):
+            if on_error != "skip":  # to say where it is its lines are counted
+                fault = error if isinstance(error, JsonlError) else _as_document_error(source, place, error)
+                if on_error == "raise":
+                    yield batch  # what comes before it is written
+                    raise fault from None
                 on_error(fault)
-            kind = "json" if isinstance(fault, JsonlError) else fault.kind
+            kind = "json" if isinstance(error, JsonlError) else error.kind
             skips = {**skips, kind: skips.get(kind, 0) + 1}
             batch.skips_behind, batch.place_behind = skips, place
             continue
@@ -130,11 +130,10 @@ def _as_document_error(source: Source, place: Place, error: TextError) -> Docume
 def document_error(source: Source, place: Place, kind: str, problem: str) -> DocumentError:
     """Return the error for a document, with its number, and its file and line where it has them."""
     file, line_number = source.name(place)
-    where = (
-        f"document {place.record}"
-        if file is None
-        else f"{file}, line {line_number} (document {place.record})"
-    )
+    where = f"document {place.record}"
+    if file is not None:
+        line = "" if line_number is None else f", line {line_number}"
+        where = f"{file}{line} ({where})"
     return DocumentError(
         f"{where}: {problem}",
         document=place.record,

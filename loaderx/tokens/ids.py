@@ -57,7 +57,7 @@ def choose_dtype(dtype: Any, vocab_size: int | None, ids: Sequence[tuple[str, in
     chosen: np.dtype[Any]
     try:
         chosen = np.dtype(dtype)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, SyntaxError):  # NumPy reads some strings as Python
         chosen = np.dtype(object)
     if chosen.kind not in "iu":
         raise OptionError(

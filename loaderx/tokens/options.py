@@ -28,6 +28,8 @@ class Options:
 
     Attributes
     ----------
+    vocab_size : int or None
+        One more than the largest id that may come, where it is known.
     as_records : bool
         Records differ in length: the stores are ragged.
     window : int or None
@@ -51,6 +53,7 @@ class Options:
     allow_empty: bool
     codec: Codec
     level: int | None
+    vocab_size: int | None
 
     @property
     def as_records(self) -> bool:
@@ -74,7 +77,8 @@ class Options:
 
     def as_json(self) -> dict[str, Any]:
         """Return them as JSON."""
-        found = {name: getattr(self, name) for name in self.__slots__}
+        # The vocabulary's size decides about nothing that is written but the dtype.
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "vocab_size"}
         found["dtype"] = self.dtype.str
         found["text"] = self.text if isinstance(self.text, str) else f"{function_name(self.text)}()"
         found["side_streams"] = list(self.side_streams)
@@ -116,6 +120,14 @@ def check_options(
         vocab_size = check_count("vocab_size", vocab_size, least=1)
     elif encoder.vocab_size is not None:
         vocab_size = encoder.vocab_size
+    for option, value in (("eos_id", eos_id), ("pad_id", pad_id)):
+        if vocab_size is not None and value is not None and value >= vocab_size:
+            raise OptionError(
+                f"{option} is {value}, and the vocabulary's ids are 0 to {vocab_size - 1}: give one of them, or, where "
+                "the model has more, their number as vocab_size",
+                option=option,
+                value=value,
+            )
     if not isinstance(text, str) and not callable(text):
         raise OptionError(
             f"text is {text!r}: give a key, or a function from a record to its text",
@@ -139,6 +151,7 @@ def check_options(
         allow_empty=check_flag("allow_empty", allow_empty),
         codec=check_choice("codec", codec, _CODECS),
         level=check_level(level, codec),  # type: ignore[arg-type]
+        vocab_size=vocab_size,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,13 +12,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from loaderx._core.lines import LineScanner
-from loaderx.errors import JsonlError, OptionError, StateMismatchError
+from loaderx.errors import JsonlError, OptionError, StaleIndexWarning, StateMismatchError
 from loaderx.jsonl import Index, JsonlDataset
-from loaderx.jsonl.layout import FACTS, find_place
+from loaderx.jsonl.byte_ranges import ByteRangeDataset
+from loaderx.jsonl.layout import DEFAULT_PATTERN, FACTS, find_place
 from loaderx.jsonl.locating import parse_error
 from loaderx.jsonl.parser import choose_parser
 from loaderx.jsonl.walk import find_files
 from loaderx.store import files
+from loaderx.tokens.given import as_paths, check_text_files, fits_pattern, warn_of_missing
 
 #: What a store of lines is known by.
 LINES = "lines.json"
@@ -188,8 +191,10 @@ class Indexed:
         return 0
 
     def name(self, place: Place) -> tuple[Path | None, int | None]:
-        """Return that there is no file."""
-        return None, None
+        """Return the file and the line of a sample of a dataset of lines; of anything else nothing is known."""
+        return (
+            self._records.where(place.record) if isinstance(self._records, ByteRangeDataset) else (None, None)
+        )
 
 
 class Streamed:
@@ -232,30 +237,42 @@ class Streamed:
         return None, None
 
 
-def open_source(source: Any, pattern: str) -> Source:
+def open_source(source: Any, pattern: str | None) -> Source:
     """Return a source of records.
 
     Parameters
     ----------
     source : path, sequence of pathlib.Path, Index, object with a length and ``[i]``, or iterable
         A path is a JSONL file, or a folder of them; read through its index where it has one.
-    pattern : str
-        Which files of a folder without an index.
+    pattern : str, optional
+        Which files of a folder. An index of another pattern is not used.
 
     Raises
     ------
     OptionError
-        It is none of these, or there are no files.
+        It is none of these; there are no files; they are compressed; `pattern` is given for what is no folder.
     StaleIndexError
         The files are not what was indexed.
-    StoreIOError
+    ArchiveError, StoreIOError
+
+    Warns
+    -----
+    StaleIndexWarning
+        The index of a path lacks files, or what was added to some.
     """
+    if pattern is not None and not (isinstance(source, str | os.PathLike) and os.path.isdir(source)):
+        raise OptionError(
+            f"pattern is {pattern!r}, and says which files of a folder: leave it out, as the source is no folder",
+            option="pattern",
+            value=pattern,
+        )
     if isinstance(source, Index):
         return _indexed(source)
     if isinstance(source, str | os.PathLike):
         return _open_path(Path(os.path.abspath(source)), pattern)
-    if isinstance(source, list | tuple) and source and all(isinstance(item, os.PathLike) for item in source):
-        paths = [os.path.abspath(path) for path in source]
+    paths = as_paths(source)
+    if paths is not None:
+        check_text_files(paths)
         base = Path(os.path.commonpath([os.path.dirname(path) for path in paths]))
         return LineFiles(base, [os.path.relpath(path, base) for path in paths])
     if not isinstance(source, Mapping | bytes | bytearray | set | frozenset):
@@ -271,18 +288,34 @@ def open_source(source: Any, pattern: str) -> Source:
     )
 
 
-def _open_path(path: Path, pattern: str) -> Source:
+def _open_path(path: Path, pattern: str | None) -> Source:
     if (path / LINES).is_file():
+        if pattern is not None:
+            raise OptionError(
+                f"pattern is {pattern!r}, and {path} is a store of lines, not a folder of files: leave it out",
+                option="pattern",
+                value=pattern,
+            )
         lines = JsonlDataset(path)
         return Indexed(lines, {"kind": "store of lines", "records": len(lines)})
+    with files.errors_named(path, "read it"):
+        os.stat(path)
     place = find_place(path)
     # An index that another program wrote may be one of anything.
     if (place.folder / FACTS).is_file():
-        return _indexed(Index.open(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", StaleIndexWarning)  # told of below, with what else is missing
+            index = Index.open(path)
+        if fits_pattern(index, pattern):
+            warn_of_missing(index, place)
+            return _indexed(index)
     with files.errors_named(path, "find its files"):
-        names = [found.name for found in find_files(place, pattern)] if path.is_dir() else [path.name]
+        found = find_files(place, DEFAULT_PATTERN if pattern is None else pattern)
+    names = [file.name for file in found]
     if not names:
-        raise OptionError(f"{path}: no file here is called {pattern}", option="source", value=path)
+        told = f"fits {DEFAULT_PATTERN if pattern is None else pattern!r}"
+        raise OptionError(f"{path}: no file here {told}", option="source", value=path)
+    check_text_files([place.base / name for name in names])
     return LineFiles(place.base, names)
 
 
@@ -294,4 +327,6 @@ def _indexed(index: Index) -> Indexed:
             {"path": name, "bytes": file.size, "fingerprint": file.fingerprint}
             for name, file in zip(index.names, index.facts.files, strict=True)
         ]
-    return Indexed(JsonlDataset(index.base, index_folder=index.folder), identity)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StaleIndexWarning)  # was told of when the index was opened
+        return Indexed(JsonlDataset(index.base, index_folder=index.folder), identity)

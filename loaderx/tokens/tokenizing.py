@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from loaderx.errors import SchemaError, StateMismatchError, ZrecordError
-from loaderx.store.options import check_choice, check_count, check_flag, check_path
+from loaderx.errors import OptionError, SchemaError, StateMismatchError, ZrecordError
+from loaderx.store.options import check_count, check_flag, check_path
 from loaderx.store.progress import Progress as Report
 from loaderx.store.progress import reporting
 from loaderx.tokens.batches import Batch, OnError, document_error, read_batches
@@ -24,6 +24,7 @@ from loaderx.tokens.state import PROGRESS, Progress, as_progress, check_same, re
 from loaderx.tokens.stores import Stores
 from loaderx.tokens.texts import TextOf
 from loaderx.tokens.unfinished import Unfinished, check_target, data_inode
+from loaderx.tokens.vocabulary import check_vocabulary
 from loaderx.tokens.windows import Commit, State, Windows, first_state
 from loaderx.tokens.workers import encode_all
 
@@ -50,7 +51,7 @@ def tokenize(
     add_special_tokens: bool = False,
     allow_empty: bool = False,
     on_error: OnError = "raise",
-    pattern: str = "**/*.jsonl",
+    pattern: str | None = None,
     codec: Literal["raw", "zstd", "zstd_shuffle"] = "zstd",
     level: int | None = None,
     workers: int = 0,
@@ -62,11 +63,11 @@ def tokenize(
     Parameters
     ----------
     source : path, sequence of pathlib.Path, Index, dataset, or iterable
-        A JSONL file, or a folder of them, or a store of lines; several files; anything with a length and ``[i]``, such
-        as a `loaderx.jsonl.JsonlDataset`; or any iterable of records, read once. Files are read through their index
-        where they have one, and line by line where not. A record is an object (a dict) or a string. Documents are
-        numbered from 0 in
-        their order: those of a `loaderx.jsonl.JsonlDataset` by their indices.
+        A JSONL file, or a folder of them, or a store of lines; several files, as `pathlib.Path`: strings in a list are
+        documents; anything with a length and ``[i]``, such as a `loaderx.jsonl.JsonlDataset`; or any iterable of
+        records, read once. One file or folder is read through its index where it has one, and line by line where not.
+        A record is an object (a dict) or a string. Documents are numbered from 0 in their order: those of a
+        `loaderx.jsonl.JsonlDataset` by their indices.
     dest : str or os.PathLike
         The dataset's folder, which appears when it is complete. Until then the run writes to ``DEST.unfinished``.
     encode : tokenizers.Tokenizer, transformers tokenizer, or callable
@@ -77,10 +78,10 @@ def tokenize(
     sample_size : int or None
         Tokens in a sample. None: every document is a record of a ragged dataset, as it is, without EOS.
     dtype : "auto" or dtype_like
-        "auto": the smallest unsigned type that holds the vocabulary and the ids given here; uint32 where the
-        vocabulary's size is not known. Readers need not be told.
+        "auto": the smallest unsigned type that holds the vocabulary; where its size is not known, uint32, or uint64 for
+        the ids given here. Readers need not be told.
     vocab_size : int, optional
-        One more than the largest id. None: the tokenizer's.
+        One more than the largest id; a larger one is an error. None: the tokenizer's; of a function not known.
     text : str or callable
         The key of a record's text, or a function that returns it. In place of a text there may be parts, a list of
         ``{"type": ..., "text": ...}``, each encoded by itself; where a record has no such key, its "parts" are taken.
@@ -109,8 +110,9 @@ def tokenize(
     on_error : {"raise", "skip"} or callable
         What to do about a record that is no JSON, or has no text: its key is missing, or the text is empty, null or no
         string. "skip" counts it and goes on; a callable is called with the error first, and may raise it.
-    pattern : str
-        Which files of a folder without an index; as in `build_index`.
+    pattern : str, optional
+        Which files of a folder, as in `build_index`; for nothing but folders. An index of another pattern is not used.
+        None: those that are indexed, or ``"**/*.jsonl"``.
     codec : {"raw", "zstd", "zstd_shuffle"}
         As in `write_dataset`; with "zstd" positions are shuffled.
     level : int, optional
@@ -131,7 +133,8 @@ def tokenize(
     Raises
     ------
     DocumentError
-        A record has no text, or its ids do not fit the dtype. What was written stays, and the next run goes on there.
+        A record has no text, or its ids are beyond the vocabulary or the dtype. What was written stays, and the next
+        run goes on there.
     JsonlError
         A line is no JSON.
     StaleIndexError
@@ -140,7 +143,12 @@ def tokenize(
         A run with other options, or of another source, has written or begun `dest`.
     TokenizeError
         A worker process died, or the documents have changed since the run was cut off.
-    OptionError, NotAStoreError, StoreLockedError, StoreFullError, StoreIOError, SchemaError
+    OptionError, ArchiveError, NotAStoreError, StoreLockedError, StoreFullError, StoreIOError, SchemaError
+
+    Warns
+    -----
+    StaleIndexWarning
+        The index lacks files, or what was added to some: only what is indexed is taken.
 
     Notes
     -----
@@ -179,8 +187,12 @@ def tokenize(
         codec=codec,
         level=level,
     )
-    if not callable(on_error):
-        check_choice("on_error", on_error, ("raise", "skip"))
+    if not callable(on_error) and on_error not in ("raise", "skip"):
+        raise OptionError(
+            f'on_error is {on_error!r}: give "raise", "skip", or a function that is called with the error',
+            option="on_error",
+            value=on_error,
+        )
     workers = check_count("workers", workers, most=_MOST_WORKERS)
     check_flag("overwrite", overwrite)
     target = Path(os.path.realpath(check_path(dest)))
@@ -329,6 +341,7 @@ class _Run:
         last = Batch()
         try:
             for last, (ids, lengths) in encoded:
+                check_vocabulary(last, ids, lengths, options.vocab_size)
                 yield from windows.add(last, ids, lengths)
                 if source.total_bytes is None:
                     report(ids.nbytes)

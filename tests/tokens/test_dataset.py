@@ -17,6 +17,7 @@ from loaderx import (
     ClosedError,
     DataLoader,
     NotAStoreError,
+    OptionError,
     RecordIndexError,
     SchemaError,
     Zrecord,
@@ -127,6 +128,9 @@ def test_any_dataset_of_tokens_opens(tmp_path: Path) -> None:
     assert TokensDataset(tmp_path / "ragged")[1].tolist() == [3]
     with pytest.raises(SchemaError, match="uint16, not uint32"):
         TokensDataset(tmp_path / "fixed", token_dtype=np.uint32)
+    for token_dtype in ",", "f4,(", "no", 3.5, float:
+        with pytest.raises(OptionError, match="give an integer type"):
+            TokensDataset(tmp_path / "fixed", token_dtype=token_dtype)
     write_dataset(tmp_path / "floats", np.zeros((3, 4)))
     write_dataset(tmp_path / "images", np.zeros((3, 4, 4), np.uint8))
     write_dataset(tmp_path / "scalars", np.zeros(3, np.uint8))

@@ -141,6 +141,23 @@ def test_ids_that_do_not_fit_are_errors(tmp_path: Path, ids: Any, words: str) ->
     assert caught.value.document == 2 and caught.value.kind == "encode" and words in caught.value.problem
 
 
+@pytest.mark.parametrize("ids", [[9], [0, 300], np.array([70_000]), [2**40]])
+@pytest.mark.parametrize("dtype", ["auto", "uint64"])
+def test_ids_beyond_the_vocabulary_are_errors(tmp_path: Path, ids: Any, dtype: Any) -> None:
+    records: list[Any] = ["a", {"parts": [{"type": "x", "text": text} for text in ("a", "a", "wrong", "a")]}]
+    options: dict[str, Any] = {"eos_id": 8, "vocab_size": 9, "dtype": dtype, "sample_size": 2}
+    with pytest.raises(DocumentError, match="document 1: id ") as caught:
+        tokenize(records, tmp_path / "t", lambda text: ids if text == "wrong" else [7, 8], **options)
+    assert caught.value.kind == "encode" and f"id {ids[-1]} (token {len(ids) - 1})" in caught.value.problem
+    options["vocab_size"] = 2**40 + 1  # what the model has
+    assert (
+        tokenize(
+            records, tmp_path / "t", lambda text: ids if text == "wrong" else [7, 8], **options
+        ).documents
+        == 2
+    )
+
+
 @pytest.mark.parametrize("ids", [[1, 2], (1, 2), np.array([1, 2]), np.array([1, 2], "u1"), Encoding([1, 2]),
                                  [np.int64(1), np.uint8(2)], range(1, 3)])  # fmt: skip
 def test_ids_in_every_form(tmp_path: Path, ids: Any) -> None:

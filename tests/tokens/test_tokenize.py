@@ -196,7 +196,7 @@ def test_text_is_a_key_or_a_function(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("vocab_size", "eos_id", "dtype"), [
-    (None, 0, "uint32"), (256, 0, "uint8"), (257, 0, "uint16"), (200, 256, "uint16"), (65_536, 1, "uint16"),
+    (None, 0, "uint32"), (256, 0, "uint8"), (257, 256, "uint16"), (65_536, 1, "uint16"),
     (65_537, 1, "uint32"), (2**32, 1, "uint32"), (2**32 + 1, 1, "uint64"), (None, 2**32, "uint64"),
 ])  # fmt: skip
 def test_the_smallest_dtype_that_holds_the_vocabulary(
@@ -264,7 +264,8 @@ def test_an_empty_folder_and_a_link_are_fine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "option"), [
     ({"sample_size": 0}, "sample_size"), ({"eos_id": None}, "eos_id"), ({"eos_id": -1}, "eos_id"),
-    ({"eos_id": 1.5}, "eos_id"), ({"dtype": "float32"}, "dtype"), ({"dtype": "no"}, "dtype"),
+    ({"eos_id": 1.5}, "eos_id"), ({"dtype": "float32"}, "dtype"), ({"dtype": "no"}, "dtype"), ({"dtype": ","}, "dtype"),
+    ({"dtype": "f4,("}, "dtype"),
     ({"dtype": "uint8"}, "eos_id"), ({"dtype": "uint16", "pad_id": 70_000}, "pad_id"),
     ({"packing": "tight"}, "packing"), ({"last": "cut"}, "last"), ({"packing": "best_fit", "last": "drop"}, "last"),
     ({"sample_size": None, "last": "drop"}, "last"), ({"sample_size": None, "packing": "best_fit"}, "packing"),
@@ -272,7 +273,8 @@ def test_an_empty_folder_and_a_link_are_fine(tmp_path: Path) -> None:
     ({"codec": "zstd_dict"}, "codec"), ({"level": 3, "codec": "raw"}, "level"), ({"workers": -1}, "workers"),
     ({"on_error": "ignore"}, "on_error"), ({"overwrite": 1}, "overwrite"), ({"progress": 3}, "progress"),
     ({"vocab_size": 0}, "vocab_size"), ({"add_special_tokens": True}, "add_special_tokens"),
-    ({"masked_types": [1]}, "masked_types"), ({"allow_empty": "yes"}, "allow_empty"),
+    ({"masked_types": [1]}, "masked_types"), ({"vocab_size": EOS}, "eos_id"),
+    ({"vocab_size": EOS + 1, "pad_id": EOS + 1}, "pad_id"), ({"allow_empty": "yes"}, "allow_empty"),
 ])  # fmt: skip
 def test_options_are_checked_before_anything_is_written(
     tmp_path: Path, options: dict[str, Any], option: str
