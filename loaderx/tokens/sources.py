@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from loaderx._core.lines import LineScanner
-from loaderx.errors import JsonlError, OptionError, StaleIndexWarning, StateMismatchError
+from loaderx.errors import JsonlError, OptionError, StaleIndexWarning, StateMismatchError, TokenizeError
 from loaderx.jsonl import Index, JsonlDataset
 from loaderx.jsonl.byte_ranges import ByteRangeDataset
 from loaderx.jsonl.layout import DEFAULT_PATTERN, FACTS, find_place
@@ -76,8 +76,16 @@ class Source(Protocol):
         """Return the file and the line number of a document, where it has them."""
 
 
+class ChangedFileError(TokenizeError):
+    """A source file that was changed while it was read: what was written may be of both of its versions."""
+
+
 class LineFiles:
     """JSONL files, read line by line as they are. Blank lines are no records, as in an index.
+
+    A file is what it was when the source was opened: what is appended later is not read. One that is cut, rewritten or
+    replaced is an error. Its size and time of change are compared when reading begins and when it ends, and where they
+    differ its fingerprint decides; while it is read nothing but an append is let through.
 
     Parameters
     ----------
@@ -91,23 +99,31 @@ class LineFiles:
         self._base = base
         self._names = names
         self._paths = [base / name for name in names]
-        with files.errors_named(base, "look at its files"):
-            self._sizes = [os.stat(path).st_size for path in self._paths]
+        self._facts: list[os.stat_result] = []
+        self._fingerprints: list[int | None] = []
+        for name, path in zip(names, self._paths, strict=True):
+            with (
+                files.errors_named(base, f"read {name}"),
+                files.opened(files.open_to_read(path)) as descriptor,
+            ):
+                self._facts.append(os.fstat(descriptor))
+                self._fingerprints.append(LineScanner().fingerprint(descriptor, self._facts[-1].st_size))
+        self._sizes = [facts.st_size for facts in self._facts]
         self._before = [0, *accumulate(self._sizes)]
         self.total_bytes: int | None = self._before[-1]
         self._parse = choose_parser(None)
 
     def identity(self) -> dict[str, Any]:
         """Return the names of the files, their sizes and what they hold."""
-        found = []
-        for name, path, n_bytes in zip(self._names, self._paths, self._sizes, strict=True):
-            with (
-                files.errors_named(self._base, f"read {name}"),
-                files.opened(files.open_to_read(path)) as descriptor,
-            ):
-                fingerprint = LineScanner().fingerprint(descriptor, n_bytes)
-            found.append({"path": name, "bytes": n_bytes, "fingerprint": f"{fingerprint or 0:016x}"})
-        return {"kind": "files", "files": found}
+        return {
+            "kind": "files",
+            "files": [
+                {"path": name, "bytes": n_bytes, "fingerprint": f"{fingerprint or 0:016x}"}
+                for name, n_bytes, fingerprint in zip(
+                    self._names, self._sizes, self._fingerprints, strict=True
+                )
+            ],
+        }
 
     def read(self, after: Place | None) -> Iterator[tuple[Any, Place]]:
         """Yield the object of each line that is not blank; a `JsonlError` for one that is no JSON."""
@@ -126,6 +142,11 @@ class LineFiles:
                         self._paths[number], line_number, end - len(line), record, line.rstrip(b"\r\n"), error
                     )
                 yield found, Place(record, number, end, line_number)
+        for number, path in enumerate(self._paths):
+            with files.errors_named(self._base, f"read {self._names[number]}"):
+                if not self._is_same(number, os.stat(path)):
+                    with files.opened(files.open_to_read(path)) as descriptor:
+                        self._check(number, descriptor)
 
     def _lines(self, number: int, at: int, line_number: int) -> Iterator[tuple[bytes, int, int]]:
         """Yield the lines of a file that are not blank, where each ends, and its number; not what came in since."""
@@ -133,6 +154,7 @@ class LineFiles:
             files.errors_named(self._base, f"read {self._names[number]}"),
             open(self._paths[number], "rb", buffering=_BUFFER_BYTES) as stream,
         ):
+            begun = self._check(number, stream.fileno())
             stream.seek(at)
             while line := stream.readline(self._sizes[number] - at):
                 begin, at = at, at + len(line)
@@ -141,6 +163,36 @@ class LineFiles:
                     line = line[len(BOM_UTF8) :]
                 if line.strip(b" \t\r\n"):
                     yield line, at, line_number
+            ended = self._check(number, stream.fileno())
+            if at < self._sizes[number]:
+                raise self._changed(number, f"it ended at byte {at}")
+            if ended.st_mtime_ns != begun.st_mtime_ns and ended.st_size <= begun.st_size:
+                raise self._changed(number, "it was written to")
+
+    def _check(self, number: int, descriptor: int) -> os.stat_result:
+        """Return what the system says of an open file that begins with what the source was opened with."""
+        now, n_bytes = os.fstat(descriptor), self._sizes[number]
+        if self._is_same(number, now):
+            return now
+        if now.st_size < n_bytes:
+            raise self._changed(number, f"it has {now.st_size} bytes, and had {n_bytes}")
+        if LineScanner().fingerprint(descriptor, n_bytes) != self._fingerprints[number]:
+            raise self._changed(number, "it has other bytes than at the beginning")
+        return now
+
+    def _is_same(self, number: int, now: os.stat_result) -> bool:
+        then = self._facts[number]
+        return os.path.samestat(then, now) and (
+            (then.st_size, then.st_mtime_ns) == (now.st_size, now.st_mtime_ns)
+        )
+
+    def _changed(self, number: int, problem: str) -> ChangedFileError:
+        path = self._paths[number]
+        return ChangedFileError(
+            f"{path}: was changed while the run read it: {problem}. Begin anew with overwrite=True, once nothing writes "
+            "to it",
+            path=path,
+        )
 
     def done_bytes(self, place: Place) -> int:
         """Return the bytes of the files before, and of this one's lines."""

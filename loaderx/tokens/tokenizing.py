@@ -19,7 +19,7 @@ from loaderx.tokens.batches import Batch, OnError, document_error, read_batches
 from loaderx.tokens.encoders import EncodeError, Encoder, as_encoder
 from loaderx.tokens.options import Options, check_options
 from loaderx.tokens.result import TokenizeResult
-from loaderx.tokens.sources import Source, open_source
+from loaderx.tokens.sources import ChangedFileError, Source, open_source
 from loaderx.tokens.state import PROGRESS, Progress, as_progress, check_same, read_manifest
 from loaderx.tokens.stores import Stores
 from loaderx.tokens.texts import TextOf
@@ -319,7 +319,11 @@ class _Run:
                 assert writing is not None, "the last commit always comes"
                 writing.result()
                 stores.finish(self._asked, written)
-        except Exception:
+        except Exception as error:
+            if isinstance(error, ChangedFileError) and written.place is not None:
+                # Nobody knows which version of the file the documents are of that were written.
+                spoiled = {**self._asked["source"], "changed_while_read": str(error.path)}
+                unfinished.write(Progress({**self._asked, "source": spoiled}, written))
             if written.place is None:  # nothing is lost with it
                 with contextlib.suppress(ZrecordError, OSError):
                     unfinished.remove()

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import textwrap
 import time
+from array import array
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from loaderx import DocumentError, OptionError, TokenizeError
@@ -127,6 +129,44 @@ def test_the_text_that_fails_a_batch_is_found(tmp_path: Path, workers: int) -> N
     texts = [*TEXTS[:600], "fails", *TEXTS[600:]]
     with pytest.raises(DocumentError, match="document 600: encode raised ValueError: cannot"):
         tokenize(texts, tmp_path / "t", FailingTokenizer(), eos_id=EOS, workers=workers)
+
+
+REUSED_ARRAY = np.zeros(1000, np.int64)
+REUSED_LIST: list[int] = []
+REUSED_ITEMS = array("H")
+REUSED_ENCODING = FakeEncoding([])
+
+
+def into_array(text: str) -> Any:
+    ids = utf8(text)
+    REUSED_ARRAY[: len(ids)] = ids
+    return REUSED_ARRAY[: len(ids)]
+
+
+def into_list(text: str) -> list[int]:
+    REUSED_LIST[:] = utf8(text)
+    return REUSED_LIST
+
+
+def into_items(text: str) -> Any:
+    REUSED_ITEMS[:] = array("H", utf8(text))
+    return REUSED_ITEMS
+
+
+def into_encoding(text: str) -> FakeEncoding:
+    REUSED_ENCODING.ids = into_list(text)
+    return REUSED_ENCODING
+
+
+def into_view(text: str) -> Any:
+    return memoryview(into_array(text))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("encode", [into_array, into_list, into_items, into_encoding, into_view])
+def test_an_encoder_may_use_its_memory_again(tmp_path: Path, encode: Any, workers: int) -> None:
+    tokenize(TEXTS, tmp_path / "t", encode, eos_id=EOS, sample_size=None, workers=workers)
+    assert samples_of(tmp_path / "t") == [utf8(text) for text in TEXTS]
 
 
 @pytest.mark.parametrize("workers", [1, 3])

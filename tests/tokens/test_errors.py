@@ -128,6 +128,13 @@ WRONG: list[tuple[Any, str]] = [
     (5, "0 axes"),
     (None, "0 axes"),
     (Encoding([-1]), "negative"),
+    ([True, False], "id True (token 0) is no integer"),
+    ([5, False], "id False (token 1) is no integer"),
+    ((5, True), "id True (token 1) is no integer"),
+    ([5, np.bool_(True)], "(token 1) is no integer"),
+    (np.array([True]), "ids of bool"),
+    (Encoding([True]), "no integer"),
+    ((number for number in (1, 2)), "a generator of 0 axes"),
 ]
 
 
