@@ -108,11 +108,7 @@ class Fetch:
             try:
                 found = batch[name] = stream.__getitems__(idxs)
                 if type(found) is list and len(found) != len(idxs) and len(self._streams) > 1:
-                    raise LoaderError(
-                        f"it gave a list of {len(found)} for {len(idxs)} indices, which does not lie beside what the "
-                        "other streams gave: a list has an item for each index (one of several arrays is a tuple or a dict)",
-                        step=step,
-                    )
+                    raise _does_not_fit(len(found), len(idxs), step)
             except Exception as error:
                 put_note(error, "in stream ", repr(name))
                 raise
@@ -154,6 +150,14 @@ class BoundedFetch(Fetch):
         """Return what the streams hold for a step, and the blocks that were read from a disk for it."""
         with self._gathers:
             return super().gather(step)
+
+
+def _does_not_fit(n_items: int, n_indices: int, step: int) -> LoaderError:
+    return LoaderError(
+        f"it gave a list of {n_items} for {n_indices} indices, which does not lie beside what the other streams gave: "
+        "a list has an item for each index (one of several arrays is a tuple or a dict)",
+        step=step,
+    )
 
 
 def describe(function: Callable[..., Any]) -> str:

@@ -14,8 +14,9 @@ from loaderx.errors import OptionError
 class RandomAccess(Protocol):
     """What a stream has to have. A `prefetch(idxs)` is used too, where there is one, and so are two flags.
 
-    `gathers_in_teams` is true of a stream whose reads use all cores and may be made by any thread, the one that takes the
-    batches too. `leaves_out` is true of one whose batches may lack some of their indices: beside others it is refused.
+    `gathers_in_teams` is true of a stream whose reads use all cores and may be made by any thread, the one that takes
+    the batches too. `leaves_out` is true of one whose batches may lack some of their indices: beside others it is
+    refused.
 
     `__getitems__` is given an array of uint64 that cannot be written to, for all streams get the same, and returns what
     belongs to its indices, in their order: the batch's entry of this stream. Of a list beside other streams the length
