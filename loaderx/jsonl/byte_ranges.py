@@ -196,7 +196,7 @@ class ByteRangeDataset:
             else:
                 if type(raw) is bytes:
                     return self._parsed_one(idx, raw)
-                raise self._current().error(raw)
+                raise self._current().error(raw, alone=True)
         source = self._current()
         indices, shape = resolve(self.path, idx, source.length)
         if shape is None:
