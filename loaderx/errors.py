@@ -404,7 +404,10 @@ class StateMismatchError(LoaderxError, ValueError):
 
 
 class LoaderError(LoaderxError, RuntimeError):
-    """A loader that cannot make a batch: a worker process died, or this process is a fork of the loader's.
+    """A loader that cannot make a batch.
+
+    A worker process died, this process is a fork of the loader's, or one of several streams gave a list that does not
+    fit the batch.
 
     Attributes
     ----------

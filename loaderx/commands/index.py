@@ -100,6 +100,8 @@ def _attempt(
         return MISMATCH
     except LoaderxError as error:
         complain(_PREFIX, str(error))
+    except BrokenPipeError:
+        raise  # of standard output, whose reader went away, and not of this path
     except OSError as error:
         complain(_PREFIX, describe_os_error(error))
     return FAILED

@@ -153,6 +153,10 @@ _REFUSED = {
     b"PK\x03\x04": "a zip file",
     b"\x04\x22\x4d\x18": "an lz4 file",
     b"7z\xbc\xaf\x27\x1c": "a 7z file",
+    b"\x1f\x9d": "a file of compress (.Z)",
+    b"\x5d\x00\x00": "an lzma file",
+    b"PAR1": "a Parquet file",
+    b"ARROW1\x00\x00": "an Arrow file",
 }
 _MAGICS = (*(magic for kind in KINDS for magic in kind.magics), *_REFUSED)
 _FIRST_BYTES = frozenset(magic[0] for magic in _MAGICS)
@@ -176,8 +180,16 @@ def check_plain(path: str | Path, head: bytes) -> None:
             "reads as the file would (python -m loaderx.convert FILE DEST --lines, or write_lines)"
         )
     else:
-        what = next(what for magic, what in _REFUSED.items() if head.startswith(magic)) + ": give text"
+        what = f"{_what_begins(head)}: give text"
     raise ArchiveError(f"{path}: {what}", file=Path(path), problem="of another kind", whole_bytes=0)
+
+
+def _what_begins(head: bytes) -> str | None:
+    """Return what a file is that begins so; None where it may be text."""
+    kind = next((kind for kind in KINDS if head.startswith(kind.magics)), None)
+    if kind is not None:
+        return f"a {kind.name} file"
+    return next((what for magic, what in _REFUSED.items() if head.startswith(magic)), None)
 
 
 class TextFile:
@@ -220,8 +232,11 @@ class TextFile:
     def __iter__(self) -> Iterator[bytes]:
         with open(self.path, "rb") as file:
             for text in self._plain(file) if self.kind is None else self._decompressed(file, self.kind):
-                if self.text_bytes == 0 and text[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
-                    raise self._of_another_kind("a tar archive")
+                if self.text_bytes == 0:
+                    if text[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
+                        raise self._of_another_kind("a tar archive")
+                    if text.startswith(_MAGICS):
+                        raise self._of_another_kind(f"within it is {_what_begins(text)}")
                 self.text_bytes += len(text)
                 yield text
         self.checked_bytes = self.text_bytes
@@ -233,7 +248,7 @@ class TextFile:
         named = next((kind for kind in KINDS if self.path.name.endswith(kind.suffix)), None)
         if named is not None and any(magic.startswith(head) for magic in named.magics):
             return named  # cut off within its first bytes
-        what = next((what for magic, what in _REFUSED.items() if head.startswith(magic)), None)
+        what = _what_begins(head)
         if what is None and named is not None:
             what = f"not a {named.name} file, as its name says"
         if what is not None:
@@ -268,6 +283,8 @@ class TextFile:
                     data = data.lstrip(b"\0")
                 if not data:
                     continue
+                if not any(data.startswith(magic) or magic.startswith(data) for magic in kind.magics):
+                    raise self._damaged(kind, ended, ValueError("it does not begin as one"))
                 stream = kind.new_stream()
             try:
                 text = stream.decompress(data, _MOST_TEXT_BYTES)

@@ -121,13 +121,12 @@ class ByteRangeDataset:
     ) -> None:
         self.path = check_path(base_path)
         self._parse = parse
-        if not callable(on_error):
-            if on_error not in ("raise", "skip"):
-                raise OptionError(
-                    f"on_error is {on_error!r}: give 'raise', 'skip', or a function of a JsonlError",
-                    option="on_error",
-                    value=on_error,
-                )
+        if not callable(on_error) and on_error not in ("raise", "skip"):
+            raise OptionError(
+                f"on_error is {on_error!r}: give 'raise', 'skip', or a function of a JsonlError",
+                option="on_error",
+                value=on_error,
+            )
         check_choice("io", io, ("mmap", "pread"))
         check_flag("allow_outside", allow_outside)
         check_threads(threads)
@@ -197,7 +196,7 @@ class ByteRangeDataset:
             else:
                 if type(raw) is bytes:
                     return self._parsed_one(idx, raw)
-                raise self._current().error(raw)
+                raise self._current().error(raw, alone=True)
         source = self._current()
         indices, shape = resolve(self.path, idx, source.length)
         if shape is None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,8 @@ from loaderx.store.options import check_flag
 
 # An index may be replaced between the opening of two of its files; then all are opened again.
 _ATTEMPTS = 100
+
+_PACKAGE = __name__.partition(".")[0]
 
 
 class Index:
@@ -167,8 +171,17 @@ class Index:
             f"{self.grown[0]}{more}: grown since indexed; the samples are those of then. Index what was added by "
             "update_index, or python -m loaderx index --update",
             StaleIndexWarning,
-            stacklevel=3,
+            stacklevel=_level_of_caller(),
         )
+
+
+def _level_of_caller() -> int:
+    """Return the `stacklevel` that names the line outside of this package, however many calls above."""
+    level = 1
+    frame: FrameType | None = sys._getframe(level)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _reopen(base: Path, folder: Path, options: dict[str, bool]) -> Index:

@@ -56,7 +56,7 @@ class StoreSource:
         """Close the store; calls that run finish."""
         self._store.close()
 
-    def error(self, fault: Any) -> LoaderxError:
+    def error(self, fault: Any, *, alone: bool = False) -> LoaderxError:
         """Do not return: the store raises what is wrong itself."""
         raise AssertionError(fault)
 

@@ -83,13 +83,13 @@ class RangeSource:
     def close(self) -> None:
         """Do nothing: the maps go with this object, and with the calls that read through them."""
 
-    def error(self, fault: Any) -> LoaderxError:
-        """Return the exception for a fault of the core's (see `loaderx._core.ranges`)."""
+    def error(self, fault: Any, *, alone: bool = False) -> LoaderxError:
+        """Return the exception for a fault of the core's (see `loaderx._core.ranges`), of a sample alone or a batch."""
         what, position, index, file, byte_offset, n_bytes, detail = fault
         if what == "index":
             return RecordIndexError(
-                f"{self.path}: index {index} (position {position} of the batch) is out of range: there are "
-                f"{self.length} samples",
+                f"{self.path}: index {index}{'' if alone else f' (position {position} of the batch)'} is out of range: "
+                f"there are {self.length} samples",
                 store=self.path,
                 index=index,
                 position=position,
@@ -112,8 +112,8 @@ class RangeSource:
             )
         reason = os.strerror(-detail) if detail else "the system gave no reason"
         return StoreIOError(
-            f"{path}: sample {sample} (position {position} of the batch, byte {byte_offset}) could not be read: "
-            f"{reason}",
+            f"{path}: sample {sample} ({'' if alone else f'position {position} of the batch, '}byte {byte_offset}) "
+            f"could not be read: {reason}",
             store=self.path,
             path=path,
             errno=-detail or None,

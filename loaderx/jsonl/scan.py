@@ -120,7 +120,9 @@ class _Group(NamedTuple):
             raise changed(todos[len(found)].path, _MEANWHILE)
         result = []
         begin = 0
-        for todo, (n_rows, mtime_ns, fingerprint, line_start, has_text, head) in zip(todos, found, strict=True):
+        for todo, (n_rows, mtime_ns, fingerprint, line_start, has_text, head) in zip(
+            todos, found, strict=True
+        ):
             check_plain(todo.path, head)
             facts = FileFacts(todo.size, mtime_ns, f"{fingerprint:016x}", line_start, 0 if has_text else None)
             end = n_rows * ROW_BYTES

@@ -27,7 +27,7 @@ class Source(Protocol):
     @property
     def one(self) -> Callable[[SupportsIndex], Any]: ...
 
-    def error(self, fault: Any) -> LoaderxError:
+    def error(self, fault: Any, *, alone: bool = False) -> LoaderxError:
         """Return the exception for what `one` returned instead of bytes."""
 
     def many(self, indices: Indices) -> list[bytes]:

@@ -124,7 +124,8 @@ def _check_line_begins(index: Index, path: str, at: int) -> None:
         before = file.read(min(at, len(MARK)))
     if at and not before.endswith(b"\n") and not (at == len(MARK) and before == MARK):
         raise changed(
-            index.folder / FACTS, f"it is damaged: it says that a line of {path} begins at byte {at}, where none does"
+            index.folder / FACTS,
+            f"it is damaged: it says that a line of {path} begins at byte {at}, where none does",
         )
 
 

@@ -12,13 +12,16 @@ from loaderx.errors import OptionError
 
 
 class RandomAccess(Protocol):
-    """What a stream has to have. A `prefetch(idxs)` is used too, where there is one, and so is `gathers_in_teams`: true
-    of a stream whose reads use all cores and may be made by any thread, the one that takes the batches too. A stream
-    whose batches may lack some of their indices says so by a true `leaves_out`, and is refused beside others.
+    """What a stream has to have. A `prefetch(idxs)` is used too, where there is one, and so are two flags.
+
+    `gathers_in_teams` is true of a stream whose reads use all cores and may be made by any thread, the one that takes
+    the batches too. `leaves_out` is true of one whose batches may lack some of their indices: beside others it is
+    refused.
 
     `__getitems__` is given an array of uint64 that cannot be written to, for all streams get the same, and returns what
-    belongs to its indices, in their order: the batch's entry of this stream. Nobody looks whether it does. Worker
-    threads call it at the same time; worker processes get a pickled copy of the stream each.
+    belongs to its indices, in their order: the batch's entry of this stream. Of a list beside other streams the length
+    is looked at; else nobody looks whether it does. Worker threads call it at the same time; worker processes get a
+    pickled copy of the stream each.
     """
 
     def __len__(self) -> int: ...

@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 from loaderx import (
+    Dataset,
     LoaderxError,
     NotAnIndexError,
+    NotAStoreError,
     OptionError,
     SchemaError,
     StaleIndexError,
@@ -261,6 +263,8 @@ def test_no_index_and_a_store_of_something_else(tmp_path: Path) -> None:
             JsonlDataset(store)
     (store / "lines.json").write_bytes(b'{"version": 1, "more": 0, "format": "loaderx-lines"}')
     assert JsonlDataset(store)[0] == 1
+    with pytest.raises(NotAStoreError, match=r"a store of lines opens with loaderx\.jsonl\.JsonlDataset"):
+        Dataset(store)
 
 
 def test_paths_outside_are_refused(tmp_path: Path) -> None:

@@ -125,7 +125,9 @@ def test_going_on_within_a_line_is_refused(base: Path) -> None:
     with open(base / "0.jsonl", "ab") as file:
         file.write(b"9\n")
     places = (base / "index" / "sample_locations.bin").read_bytes()
-    with pytest.raises(StaleIndexError, match=r"index\.json: it is damaged: .*0\.jsonl begins at byte 1, where"):
+    with pytest.raises(
+        StaleIndexError, match=r"index\.json: it is damaged: .*0\.jsonl begins at byte 1, where"
+    ):
         update_index(base)
     assert (base / "index" / "sample_locations.bin").read_bytes() == places
 

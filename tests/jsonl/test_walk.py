@@ -18,6 +18,7 @@ from loaderx.jsonl import Index, build_index, update_index
 from loaderx.jsonl.layout import find_place
 from loaderx.jsonl.walk import find_files
 from loaderx.store.natural import natural_key
+from tests.jsonl.kit import write_line_store
 from tests.jsonl.samples import samples_of, write
 
 
@@ -183,7 +184,12 @@ def test_a_listed_path_that_leaves_the_base_is_refused(listed: str, tmp_path: Pa
     assert os.path.realpath(index.paths[1]) == os.path.realpath(base / listed)
 
 
-COMPRESSED = {"a.jsonl.gz": gzip.compress, "b.jsonl": bz2.compress, "c.xz": lzma.compress, "d.jsonl": zstandard.compress}
+COMPRESSED = {
+    "a.jsonl.gz": gzip.compress,
+    "b.jsonl": bz2.compress,
+    "c.xz": lzma.compress,
+    "d.jsonl": zstandard.compress,
+}
 
 
 @pytest.mark.parametrize("name", COMPRESSED)
@@ -215,3 +221,9 @@ def test_text_that_begins_nearly_as_compressed_files_do(tmp_path: Path) -> None:
     texts = [b"BZh9 is no bzip2\n", b"(\xb5/ 1\n", b"\x1f\n", b"PK\n", b"P*M\n", b"[1]\n"]
     write(tmp_path, {f"{number}.jsonl": text for number, text in enumerate(texts)})
     assert samples_of(build_index(tmp_path)) == texts
+
+
+def test_a_store_needs_no_index(tmp_path: Path) -> None:
+    write_line_store(tmp_path / "lines.zr", [b"1"])
+    with pytest.raises(OptionError, match="a store of lines needs no index"):
+        build_index(tmp_path / "lines.zr")

@@ -240,7 +240,9 @@ def test_killed_while_it_moves_into_a_folder(
 
         with monkeypatch.context() as patched:
             patched.setattr(files, "observe", observe)
-            patched.setattr("loaderx.store.staging.os.path.ismount", lambda path, folder=folder: path == folder)
+            patched.setattr(
+                "loaderx.store.staging.os.path.ismount", lambda path, folder=folder: path == folder
+            )
             patched.setattr("loaderx.store.staging.files.unlink", _die(Killed))
             patched.setattr("loaderx.store.staging.files.remove_tree", _die(Killed))
             with pytest.raises(Killed):
