@@ -28,7 +28,9 @@ Exit code: 0 done, 2 wrong usage, a store that others have open or an error with
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("paths", metavar="PATH", nargs="+", type=parse_path, help="a store, or a dataset of tokens")
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=parse_path, help="a store, or a dataset of tokens"
+    )
     add_timeout(parser)
     parser.add_argument(
         "--quiet", action="store_true", help="no progress bar, no line on stdout; --json still prints"

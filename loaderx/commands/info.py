@@ -31,7 +31,9 @@ Exit code: 0 done, 2 wrong usage, no store or an error with files.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("paths", metavar="PATH", nargs="+", type=parse_path, help="a store, or a dataset of tokens")
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=parse_path, help="a store, or a dataset of tokens"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object for each store, on a line")
 
 

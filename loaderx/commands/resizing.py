@@ -16,7 +16,9 @@ from loaderx.store.pack import SizeChange
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of either."""
-    parser.add_argument("paths", metavar="PATH", nargs="+", type=parse_path, help="a store, or a dataset of tokens")
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=parse_path, help="a store, or a dataset of tokens"
+    )
     add_timeout(parser)
     parser.add_argument("--quiet", action="store_true", help="no lines on stdout; --json still prints")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each store, on a line")

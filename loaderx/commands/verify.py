@@ -57,7 +57,9 @@ _PREFIX = "loaderx verify"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("paths", metavar="PATH", nargs="+", type=parse_path, help="a store, or a dataset of tokens")
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=parse_path, help="a store, or a dataset of tokens"
+    )
     parser.add_argument(
         "--strict", action="store_true", help="take records without a checksum for a fault: exit code 1"
     )

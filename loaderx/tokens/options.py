@@ -135,6 +135,14 @@ def check_options(
             value=text,
         )
     check_choice("packing", packing, ("stream", "best_fit"))
+    what_is_last = _check_last(last, packing, sample_size)
+    if pad_id is not None and what_is_last != "pad":
+        raise OptionError(
+            f'pad_id is {pad_id}, and nothing is filled up: it is for last="pad", which is the default of '
+            'packing="best_fit" alone',
+            option="pad_id",
+            value=pad_id,
+        )
     return Options(
         encode=encoder.identity(),
         text=text,
@@ -142,7 +150,7 @@ def check_options(
         sample_size=sample_size,
         dtype=choose_dtype(dtype, vocab_size, [("eos_id", eos_id), ("pad_id", pad_id)]),
         packing=packing,  # type: ignore[arg-type]
-        last=_check_last(last, packing, sample_size),
+        last=what_is_last,
         pad_id=pad_id if pad_id is not None else eos_id or 0,
         window=_check_window(window, packing, sample_size),
         side_streams=_check_side_streams(side_streams),

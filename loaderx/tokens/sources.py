@@ -20,6 +20,7 @@ from loaderx.jsonl.locating import parse_error
 from loaderx.jsonl.parser import choose_parser
 from loaderx.jsonl.walk import find_files
 from loaderx.store import files
+from loaderx.tokens.digests import sequence_identity
 from loaderx.tokens.given import as_paths, check_text_files, fits_pattern, warn_of_missing
 
 #: What a store of lines is known by.
@@ -211,14 +212,14 @@ class Indexed:
     records : object
         With `__len__` and `__getitem__`, and perhaps `prefetch`.
     identity : dict, optional
-        What is known of it, as JSON; None: its length.
+        What is known of it, as JSON; None: as much as a sequence tells.
     """
 
     total_bytes: int | None = None
 
     def __init__(self, records: Any, identity: dict[str, Any] | None = None) -> None:
         self._records = records
-        self._identity = identity or {"kind": "sequence", "records": len(records)}
+        self._identity = identity or sequence_identity(records)
         self._prefetch = getattr(records, "prefetch", None)
 
     def identity(self) -> dict[str, Any]:

@@ -172,9 +172,17 @@ def check_same(asked: dict[str, Any], there: dict[str, Any], where: Path, advice
                 mismatches[name if part == "options" else f"source.{name}"] = saved.get(name), here.get(name)
     if mismatches:
         told = "; ".join(
-            f"{name} was {_short(saved)}, and is {_short(here)}" for name, (saved, here) in mismatches.items()
+            _HASHED.get(name) or f"{name} was {_short(saved)}, and is {_short(here)}"
+            for name, (saved, here) in mismatches.items()
         )
         raise StateMismatchError(f"{where}: of another run: {told}. {advice}", mismatches=mismatches)
+
+
+#: What is known by a hash, which says nothing to anybody.
+_HASHED = {
+    "source.locations": "the source's samples lie at other places (source.locations)",
+    "source.digest": "the source has other records (source.digest)",
+}
 
 
 def _short(value: object) -> str:

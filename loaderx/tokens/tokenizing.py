@@ -92,7 +92,7 @@ def tokenize(
         What becomes of samples that are not full: the last one with "stream", and any with "best_fit". "keep" writes
         them as they are, so that the dataset is a ragged one. None: "drop" with "stream", "pad" with "best_fit".
     pad_id : int, optional
-        What fills samples up; None: `eos_id`.
+        What fills samples up, with ``last="pad"``; None: `eos_id`.
     window : int, optional
         Documents packed and written together; one of 4,194,304 tokens ends in any case. None: 8,192 with "best_fit",
         and no number with "stream".

@@ -145,6 +145,9 @@ def test_errors_have_the_commands_words(run: Run, fails: Fails, made: Path, tmp_
     assert line.startswith("loaderx tokenize: --last is ") and "--packing best_fit" in line
     line = fails(*words, "--sample-size", "none", "--last", "pad")
     assert line.startswith("loaderx tokenize: --last is 'pad', and --sample-size none packs nothing")
+    assert "--pad is 7, and nothing is filled up: it is for --last pad" in fails(
+        *words, "--eos", "0", "--pad", "7"
+    )
     assert "--pattern is 'b*'" in fails(*words, "--eos", "0", "--pattern", "b*")
     assert run(*words, "--eos", "0", "--sample-size", 2, "--vocab-size", 99_999, "--quiet") == (0, "", "")
     assert TokensDataset(tmp_path / "t").dtype == "uint32"
