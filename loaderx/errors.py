@@ -447,8 +447,8 @@ class DocumentError(LoaderxError, ValueError):
 
 
 class TokenizeError(LoaderxError, RuntimeError):
-    """A run of `tokenize` that cannot go on: a worker process died, a file changed while it was read, or what
-    it wrote before is not there any more.
+    """A run of `tokenize` that cannot go on: a worker process died, a file changed while it was read, or what it wrote
+    before is not there any more.
 
     Attributes
     ----------

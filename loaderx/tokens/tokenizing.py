@@ -109,7 +109,8 @@ def tokenize(
         Take documents without a character: an EOS each, in a ragged dataset a record of no tokens.
     on_error : {"raise", "skip"} or callable
         What to do about a record that is no JSON, or has no text: its key is missing, or the text is empty, null or no
-        string, or the function `text` raises. "skip" counts it and goes on; a callable is called with the error first, and may raise it.
+        string, or the function `text` raises. "skip" counts it and goes on; a callable is called with the error first,
+        and may raise it.
     pattern : str
         Which files of a folder without an index; as in `build_index`.
     codec : {"raw", "zstd", "zstd_shuffle"}
@@ -149,9 +150,9 @@ def tokenize(
     Killed at any moment, the next run with the same arguments goes on behind the last window that was written, and the
     files are in the end those of a run that was not. They do not depend on `workers` either. Takes memory for a window
     and some batches. Everything but `encode` in worker processes runs in this process; `text` and `on_error` in this
-    thread, and so does a callable `encode` with ``workers=0``. Where the dataset is complete nothing is done, but that the
-    first documents, 64 at most, are read and encoded again, to know the source and the encoder by. What differs only
-    behind them is noticed in files, not in a sequence or an iterable.
+    thread, and so does a callable `encode` with ``workers=0``. Where the dataset is complete nothing is done, but
+    that the first documents, 64 at most, are read and encoded again, to know the source and the encoder by. What
+    differs only behind them is noticed in files, not in a sequence or an iterable.
 
     Examples
     --------

@@ -100,7 +100,9 @@ def test_a_sample_that_no_record_holds_is_an_option(tmp_path: Path) -> None:
     for dtype, sides in ("uint32", []), ("uint8", ["document_ids"]), ("uint8", []):
         most = limit // (8 if sides else np.dtype(dtype).itemsize)
         with pytest.raises(OptionError, match=f"room for {most} tokens") as caught:
-            tokenize(["a"], tmp_path / "t", utf8, eos_id=0, sample_size=most + 1, dtype=dtype, side_streams=sides)
+            tokenize(
+                ["a"], tmp_path / "t", utf8, eos_id=0, sample_size=most + 1, dtype=dtype, side_streams=sides
+            )
         assert caught.value.option == "sample_size"
         assert list(tmp_path.iterdir()) == []
 
