@@ -49,6 +49,15 @@ class Batch:
     skips_behind: Skips = field(default_factory=dict)
     place_behind: Place | None = None
 
+    def add(self, texts: list[str], types: list[str], place: Place, skips: Skips) -> None:
+        """Take in a document; one of no parts still needs a text, for its EOS."""
+        self.texts += texts or [""]
+        self.types += types or [PLAIN]
+        self.n_parts.append(len(texts) or 1)
+        self.places.append(place)
+        self.skips.append(skips)
+        self.skips_behind, self.place_behind = skips, place
+
     def ends(self) -> list[bool] | None:
         """Return for each text whether a document ends with it; None: with each."""
         if len(self.texts) == len(self.n_parts):
@@ -103,19 +112,13 @@ def read_batches(
                 fault = error if isinstance(error, JsonlError) else _as_document_error(source, place, error)
                 if on_error == "raise":
                     yield batch  # what comes before it is written
-                    raise fault from None
+                    raise fault from error.__cause__
                 on_error(fault)
             kind = "json" if isinstance(error, JsonlError) else error.kind
             skips = {**skips, kind: skips.get(kind, 0) + 1}
             batch.skips_behind, batch.place_behind = skips, place
             continue
-        # A document of no parts that is let through still needs a text, for its EOS.
-        batch.texts += texts or [""]
-        batch.types += types or [PLAIN]
-        batch.n_parts.append(len(texts) or 1)
-        batch.places.append(place)
-        batch.skips.append(skips)
-        batch.skips_behind, batch.place_behind = skips, place
+        batch.add(texts, types, place, skips)
         n_characters += sum(map(len, texts))
         if len(batch.texts) >= _MOST_TEXTS or n_characters >= _MOST_CHARACTERS:
             yield batch

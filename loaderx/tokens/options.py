@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from loaderx.errors import OptionError
+from loaderx.store.format import WIDE
 from loaderx.store.options import Codec, check_choice, check_count, check_flag, check_level
 from loaderx.tokens.encoders import Encoder, function_name
 from loaderx.tokens.ids import choose_dtype
@@ -143,17 +144,20 @@ def check_options(
             option="pad_id",
             value=pad_id,
         )
+    chosen = choose_dtype(dtype, vocab_size, [("eos_id", eos_id), ("pad_id", pad_id)])
+    streams = _check_side_streams(side_streams)
+    _check_size(sample_size, [chosen, *(SIDE_DTYPES[name] for name in streams)])
     return Options(
         encode=encoder.identity(),
         text=text,
         eos_id=eos_id,
         sample_size=sample_size,
-        dtype=choose_dtype(dtype, vocab_size, [("eos_id", eos_id), ("pad_id", pad_id)]),
+        dtype=chosen,
         packing=packing,  # type: ignore[arg-type]
         last=what_is_last,
         pad_id=pad_id if pad_id is not None else eos_id or 0,
         window=_check_window(window, packing, sample_size),
-        side_streams=_check_side_streams(side_streams),
+        side_streams=streams,
         masked_types=_check_types(masked_types),
         mask_eos=check_flag("mask_eos", mask_eos),
         allow_empty=check_flag("allow_empty", allow_empty),
@@ -161,6 +165,17 @@ def check_options(
         level=check_level(level, codec),  # type: ignore[arg-type]
         vocab_size=vocab_size,
     )
+
+
+def _check_size(sample_size: int | None, dtypes: list[np.dtype[Any]]) -> None:
+    most = WIDE.max_record_bytes // max(dtype.itemsize for dtype in dtypes)
+    if sample_size is not None and sample_size > most:
+        raise OptionError(
+            f"sample_size is {sample_size}, and a sample is a record, which has room for {most} tokens of its dtypes: "
+            "choose a smaller one",
+            option="sample_size",
+            value=sample_size,
+        )
 
 
 def _check_id(option: str, value: Any) -> int | None:

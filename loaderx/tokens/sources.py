@@ -7,15 +7,16 @@ import warnings
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from loaderx._core.lines import LineScanner
 from loaderx.errors import JsonlError, OptionError, StaleIndexWarning, StateMismatchError, TokenizeError
-from loaderx.jsonl import Index, JsonlDataset
+from loaderx.jsonl import Index, JsonlDataset, TextLinesDataset
 from loaderx.jsonl.byte_ranges import ByteRangeDataset
 from loaderx.jsonl.layout import DEFAULT_PATTERN, FACTS, find_place
+from loaderx.jsonl.line_store import StoreSource
 from loaderx.jsonl.locating import parse_error
 from loaderx.jsonl.parser import choose_parser
 from loaderx.jsonl.walk import find_files
@@ -69,6 +70,9 @@ class Source(Protocol):
 
     def read(self, after: Place | None) -> Iterator[tuple[Any, Place]]:
         """Yield the records behind a place, from the first on for None; an error in place of one that is none."""
+
+    def peek(self) -> Iterator[tuple[Any, Place]]:
+        """Yield the first records, which are still there for a `read` that follows."""
 
     def done_bytes(self, place: Place) -> int:
         """Return the bytes up to a place."""
@@ -190,10 +194,14 @@ class LineFiles:
     def _changed(self, number: int, problem: str) -> ChangedFileError:
         path = self._paths[number]
         return ChangedFileError(
-            f"{path}: was changed while the run read it: {problem}. Begin anew with overwrite=True, once nothing writes "
-            "to it",
+            f"{path}: was changed while the run read it: {problem}. Begin anew with overwrite=True, once nothing "
+            "writes to it",
             path=path,
         )
+
+    def peek(self) -> Iterator[tuple[Any, Place]]:
+        """Yield the records from the first on."""
+        return self.read(None)
 
     def done_bytes(self, place: Place) -> int:
         """Return the bytes of the files before, and of this one's lines."""
@@ -239,6 +247,10 @@ class Indexed:
                 found = error
             yield found, Place(record)
 
+    def peek(self) -> Iterator[tuple[Any, Place]]:
+        """Yield the records from the first on."""
+        return self.read(None)
+
     def done_bytes(self, place: Place) -> int:
         """Return 0: records have no bytes."""
         return 0
@@ -262,6 +274,8 @@ class Streamed:
 
     def __init__(self, records: Iterable[Any]) -> None:
         self._records = records
+        self._left: Iterator[Any] | None = None
+        self._seen: list[Any] = []
 
     def identity(self) -> dict[str, Any]:
         """Return that nothing is known of it."""
@@ -270,7 +284,7 @@ class Streamed:
     def read(self, after: Place | None) -> Iterator[tuple[Any, Place]]:
         """Yield record after record; those that are behind already are read again and left out."""
         start = 0 if after is None else after.record + 1
-        found = iter(self._records)
+        found = chain(self._seen, self._rest())
         passed = sum(1 for _ in islice(found, start))
         if passed < start:
             raise StateMismatchError(
@@ -280,6 +294,17 @@ class Streamed:
             )
         for record, item in enumerate(found, start):
             yield item, Place(record)
+
+    def peek(self) -> Iterator[tuple[Any, Place]]:
+        """Yield the first records, and keep them."""
+        for item in self._rest():
+            self._seen.append(item)
+            yield item, Place(len(self._seen) - 1)
+
+    def _rest(self) -> Iterator[Any]:
+        if self._left is None:
+            self._left = iter(self._records)
+        return self._left
 
     def done_bytes(self, place: Place) -> int:
         """Return 0: records have no bytes."""
@@ -328,6 +353,11 @@ def open_source(source: Any, pattern: str | None) -> Source:
         check_text_files(paths)
         base = Path(os.path.commonpath([os.path.dirname(path) for path in paths]))
         return LineFiles(base, [os.path.relpath(path, base) for path in paths])
+    if isinstance(source, JsonlDataset | TextLinesDataset) and not isinstance(source._source, StoreSource):
+        # What it was opened with decides how a sample is read, and its index what the samples are.
+        options = {name: source._options[name] for name in ("index_folder", "allow_outside")}
+        index = Index.open(source.path, check=False, **options)
+        return Indexed(source, {**_index_identity(index), "records": len(source)})
     if not isinstance(source, Mapping | bytes | bytearray | set | frozenset):
         if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
             return Indexed(source)
@@ -372,7 +402,7 @@ def _open_path(path: Path, pattern: str | None) -> Source:
     return LineFiles(place.base, names)
 
 
-def _indexed(index: Index) -> Indexed:
+def _index_identity(index: Index) -> dict[str, Any]:
     identity: dict[str, Any] = {"kind": "index", "records": len(index)}
     if index.facts is not None:
         identity["locations"] = index.facts.locations.xxh3_64
@@ -380,6 +410,11 @@ def _indexed(index: Index) -> Indexed:
             {"path": name, "bytes": file.size, "fingerprint": file.fingerprint}
             for name, file in zip(index.names, index.facts.files, strict=True)
         ]
+    return identity
+
+
+def _indexed(index: Index) -> Indexed:
+    identity = _index_identity(index)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StaleIndexWarning)  # was told of when the index was opened
         return Indexed(JsonlDataset(index.base, index_folder=index.folder), identity)

@@ -17,6 +17,7 @@ from loaderx.store.progress import Progress as Report
 from loaderx.store.progress import reporting
 from loaderx.tokens.batches import Batch, OnError, document_error, read_batches
 from loaderx.tokens.encoders import EncodeError, Encoder, as_encoder
+from loaderx.tokens.heads import NO_DOCUMENTS, Head, HeadTaker, check_head
 from loaderx.tokens.options import Options, check_options
 from loaderx.tokens.result import TokenizeResult
 from loaderx.tokens.sources import ChangedFileError, Source, open_source
@@ -109,7 +110,8 @@ def tokenize(
         Take documents without a character: an EOS each, in a ragged dataset a record of no tokens.
     on_error : {"raise", "skip"} or callable
         What to do about a record that is no JSON, or has no text: its key is missing, or the text is empty, null or no
-        string. "skip" counts it and goes on; a callable is called with the error first, and may raise it.
+        string, or the function `text` raises. "skip" counts it and goes on; a callable is called with the error first,
+        and may raise it.
     pattern : str, optional
         Which files of a folder, as in `build_index`; for nothing but folders. An index of another pattern is not used.
         None: those that are indexed, or ``"**/*.jsonl"``.
@@ -142,7 +144,8 @@ def tokenize(
     StateMismatchError
         A run with other options, or of another source, has written or begun `dest`.
     TokenizeError
-        A worker process died, or the documents have changed since the run was cut off.
+        A worker process died; a file changed while it was read; or the documents have changed since the run was cut
+        off.
     OptionError, ArchiveError, NotAStoreError, StoreLockedError, StoreFullError, StoreIOError, SchemaError
 
     Warns
@@ -155,7 +158,9 @@ def tokenize(
     Killed at any moment, the next run with the same arguments goes on behind the last window that was written, and the
     files are in the end those of a run that was not. They do not depend on `workers` either. Takes memory for a window
     and some batches. Everything but `encode` in worker processes runs in this process; `text` and `on_error` in this
-    thread, and so does a callable `encode` with ``workers=0``. Where the dataset is complete nothing is done.
+    thread, and so does a callable `encode` with ``workers=0``. Where the dataset is complete nothing is done, but
+    that the first documents, 64 at most, are read and encoded again, to know the source and the encoder by. What
+    differs only behind them is noticed in files, not in a sequence or an iterable.
 
     Examples
     --------
@@ -229,12 +234,10 @@ class _Run:
         manifest = read_manifest(self._target)
         if manifest is None:
             return None
-        check_same(
-            self._asked,
-            manifest,
-            self._target,
-            "Choose another dest, or overwrite=True to replace the dataset",
-        )
+        advice = "Choose another dest, or overwrite=True to replace the dataset"
+        check_same(self._asked, manifest, self._target, advice)
+        head = Head.from_json(manifest["first_documents"]) or NO_DOCUMENTS
+        self._check_head(head, self._target, advice)
         unfinished = Unfinished(self._target)
         if unfinished.path.is_dir():  # killed between giving the dataset its name and tidying up
             with unfinished:
@@ -253,13 +256,16 @@ class _Run:
             was_complete=True,
         )
 
+    def _check_head(self, head: Head | None, where: Path, advice: str) -> None:
+        check_head(head, self._source, self._encoder, self._options, where, advice)
+
     def go_on(self, overwrite: bool, progress: Report) -> TokenizeResult:
         """Write the dataset, from where a run was cut off, or from the beginning."""
         with Unfinished(self._target) as unfinished:
             reached = self._reached(unfinished, overwrite)
             if not unfinished.is_installed(reached):
                 if reached.data is None:
-                    reached = self._write(unfinished, reached.state, progress)
+                    reached = self._write(unfinished, reached, progress)
                 unfinished.install(reached)
             else:
                 unfinished.remove()
@@ -280,13 +286,17 @@ class _Run:
         try:
             found = unfinished.read()
             if found is not None:
-                check_same(
-                    self._asked,
-                    found,
-                    unfinished.path,
-                    "Give the same to go on with it, or overwrite=True to begin anew",
-                )
-                return as_progress(unfinished.path / PROGRESS, found, self._options)
+                advice = "Give the same to go on with it, or overwrite=True to begin anew"
+                check_same(self._asked, found, unfinished.path, advice)
+                reached = as_progress(unfinished.path / PROGRESS, found, self._options)
+                self._check_head(reached.head, unfinished.path, advice)
+                if (
+                    reached.data is None
+                    or unfinished.is_installed(reached)
+                    or unfinished.is_complete(reached)
+                ):
+                    return reached
+                # Finished, and then moved away or removed: there is nothing to go on with.
         except (SchemaError, StateMismatchError):
             if not overwrite:
                 raise
@@ -295,9 +305,10 @@ class _Run:
         unfinished.write(begun)
         return begun
 
-    def _write(self, unfinished: Unfinished, state: State, progress: Report) -> Progress:
+    def _write(self, unfinished: Unfinished, reached: Progress, progress: Report) -> Progress:
         """Write all records that are not written yet, and return the progress of the complete dataset."""
-        written = state
+        written = state = reached.state
+        taker = HeadTaker(reached.head)
         try:
             with (
                 reporting(progress, self._source.total_bytes) as report,
@@ -308,31 +319,33 @@ class _Run:
                 def write(commit: Commit) -> None:
                     nonlocal written
                     stores.write(commit)
-                    unfinished.write(Progress(self._asked, commit.state))
+                    unfinished.write(Progress(self._asked, commit.state, taker.of(commit.state.documents)))
                     written = commit.state
 
                 writing: Future[None] | None = None
-                for commit in self._commits(state, report):
+                for commit in self._commits(state, taker, report):
                     if writing is not None:
                         writing.result()
                     writing = writer.submit(write, commit)
                 assert writing is not None, "the last commit always comes"
                 writing.result()
-                stores.finish(self._asked, written)
+                stores.finish(self._asked, written, taker.of(written.documents))
         except Exception as error:
             if isinstance(error, ChangedFileError) and written.place is not None:
                 # Nobody knows which version of the file the documents are of that were written.
                 spoiled = {**self._asked["source"], "changed_while_read": str(error.path)}
-                unfinished.write(Progress({**self._asked, "source": spoiled}, written))
+                unfinished.write(
+                    Progress({**self._asked, "source": spoiled}, written, taker.of(written.documents))
+                )
             if written.place is None:  # nothing is lost with it
                 with contextlib.suppress(ZrecordError, OSError):
                     unfinished.remove()
             raise
-        complete = Progress(self._asked, written, data_inode(unfinished))
+        complete = Progress(self._asked, written, taker.of(written.documents), data_inode(unfinished))
         unfinished.write(complete)
         return complete
 
-    def _commits(self, state: State, report: Callable[[int], None]) -> Iterator[Commit]:
+    def _commits(self, state: State, taker: HeadTaker, report: Callable[[int], None]) -> Iterator[Commit]:
         """Yield what is to be written behind a state."""
         source, options = self._source, self._options
         windows = Windows(options, state)
@@ -346,6 +359,7 @@ class _Run:
         try:
             for last, (ids, lengths) in encoded:
                 check_vocabulary(last, ids, lengths, options.vocab_size)
+                taker.take(last, ids, lengths)
                 yield from windows.add(last, ids, lengths)
                 if source.total_bytes is None:
                     report(ids.nbytes)

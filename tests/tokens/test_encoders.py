@@ -272,6 +272,56 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     assert not left
 
 
+def hang(text: str) -> list[int]:
+    time.sleep(600)
+    return utf8(text)
+
+
+@pytest.mark.parametrize("encode", ["slow", "hang"])
+def test_ctrl_c_ends_a_run_with_workers(tmp_path: Path, encode: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM).replace("slow", encode))
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(tmp_path / "pid"), str(tmp_path / "t")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while len(workers := children(process.pid)) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(workers) >= 3
+        # Long enough for workers to have begun: before that a Ctrl-C ends them anyhow.
+        while not all(map(ignores_ctrl_c, encoding(workers))) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = process.communicate(timeout=30)  # both encoders need far longer
+        assert process.returncode and b"KeyboardInterrupt" in told
+    finally:
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+def encoding(pids: list[int]) -> list[int]:
+    """Return which of the children encode; the other watches over shared memory."""
+    return [pid for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def ignores_ctrl_c(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(status.partition("SigIgn:")[2].split()[0], 16) >> (signal.SIGINT - 1) & 1)
+
+
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """A run over many documents takes no more memory than one over few."""
     program = """

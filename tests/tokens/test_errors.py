@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderx import DocumentError, JsonlError
+from loaderx import DocumentError, JsonlError, OptionError
 from loaderx.tokens import tokenize
-from tests.tokens.kit import EOS, samples_of, utf8
+from tests.tokens.kit import EOS, samples_of, utf8, write_jsonl
 
 BAD: list[tuple[bytes, str, str]] = [
     (b'{"text": ""}', "empty", "its text is empty"),
@@ -78,6 +78,33 @@ def test_a_function_is_told_and_may_raise(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="enough"):
         tokenize(records, tmp_path / "u", utf8, eos_id=EOS, on_error=refuse)
     assert not (tmp_path / "u.unfinished").exists()
+
+
+def test_a_text_function_that_raises_is_named(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": "one"}, {"b": 1}, {"text": "two"}])
+
+    def read(record: Any) -> Any:
+        return record["text"]
+
+    with pytest.raises(
+        DocumentError, match=r"a\.jsonl, line 2 \(document 1\): text raised KeyError: 'text'"
+    ) as caught:
+        tokenize(path, tmp_path / "t", utf8, eos_id=EOS, sample_size=None, text=read)
+    assert caught.value.kind == "function" and isinstance(caught.value.__cause__, KeyError)
+    result = tokenize(path, tmp_path / "t", utf8, eos_id=EOS, sample_size=None, text=read, on_error="skip")
+    assert result.documents == 2 and result.skipped == {"function": 1}
+
+
+def test_a_sample_that_no_record_holds_is_an_option(tmp_path: Path) -> None:
+    limit = 2**32 - 1
+    for dtype, sides in ("uint32", []), ("uint8", ["document_ids"]), ("uint8", []):
+        most = limit // (8 if sides else np.dtype(dtype).itemsize)
+        with pytest.raises(OptionError, match=f"room for {most} tokens") as caught:
+            tokenize(
+                ["a"], tmp_path / "t", utf8, eos_id=0, sample_size=most + 1, dtype=dtype, side_streams=sides
+            )
+        assert caught.value.option == "sample_size"
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_document_ids_count_what_was_skipped(tmp_path: Path) -> None:
