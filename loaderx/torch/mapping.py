@@ -24,7 +24,7 @@ def as_map_dataset(streams: RandomAccess | Mapping[str, RandomAccess], *, widen:
 
     Parameters
     ----------
-    streams : Dataset, RaggedDataset, TokensDataset, or mapping of str to these
+    streams : Dataset, RaggedDataset, loaderx.tokens.TokensDataset, or mapping of str to these
         Or to anything with ``len()`` and ``__getitems__(idxs)``.
     widen : bool
         As in `to_tensors`.
