@@ -121,7 +121,7 @@ def check_head(
             batch.add(*read_text(record, options.text, options.allow_empty), place, {})
         except TextError:
             continue
-        if len(batch.n_parts) >= head.documents:
+        if len(batch.n_parts) == head.documents:
             break
     try:
         found = encode_texts(encoder, batch.texts, batch.ends(), options.appended_eos, options.dtype)
@@ -155,7 +155,3 @@ def _hash_texts(batch: Batch) -> str:
 
 def _hex(data: bytes) -> str:
     return f"{hash64(data):016x}"
-
-
-#: Of a finished dataset of no documents.
-NO_DOCUMENTS = Head(0, _hash_texts(Batch()), _hex(b""))

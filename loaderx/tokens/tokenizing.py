@@ -17,7 +17,7 @@ from loaderx.store.progress import Progress as Report
 from loaderx.store.progress import reporting
 from loaderx.tokens.batches import Batch, OnError, document_error, read_batches
 from loaderx.tokens.encoders import EncodeError, Encoder, as_encoder
-from loaderx.tokens.heads import NO_DOCUMENTS, Head, HeadTaker, check_head
+from loaderx.tokens.heads import Head, HeadTaker, check_head
 from loaderx.tokens.options import Options, check_options
 from loaderx.tokens.result import TokenizeResult
 from loaderx.tokens.sources import ChangedFileError, Source, open_source
@@ -236,8 +236,7 @@ class _Run:
             return None
         advice = "Choose another dest, or overwrite=True to replace the dataset"
         check_same(self._asked, manifest, self._target, advice)
-        head = Head.from_json(manifest["first_documents"]) or NO_DOCUMENTS
-        self._check_head(head, self._target, advice)
+        self._check_head(Head.from_json(manifest["first_documents"]), self._target, advice)
         unfinished = Unfinished(self._target)
         if unfinished.path.is_dir():  # killed between giving the dataset its name and tidying up
             with unfinished:

@@ -161,14 +161,6 @@ def test_an_encoder_that_cannot_encode_the_first_documents_is_another(tmp_path: 
         run(tmp_path, {"encode": encode})
 
 
-def test_a_dataset_of_nothing_is_not_one_of_something(tmp_path: Path) -> None:
-    run(tmp_path, {"source": iter([])})
-    assert run(tmp_path, {"source": iter([])}).was_complete
-    assert run(tmp_path, {"source": iter([""])}, on_error="skip").was_complete
-    with pytest.raises(StateMismatchError, match="has other texts"):
-        run(tmp_path, {"source": iter(["", "one"])})
-
-
 def test_an_iterator_that_was_looked_at_is_read_from_its_beginning(tmp_path: Path) -> None:
     options: dict[str, Any] = {"eos_id": EOS, "sample_size": 16, "window": 10, "progress": False}
     tokenize(iter(TEXTS), tmp_path / "whole", utf8, **options)
