@@ -206,7 +206,7 @@ def test_a_sequence_is_not_read_through_to_be_known(tmp_path: Path) -> None:
     tokenize(records, tmp_path / "t", utf8, eos_id=EOS, sample_size=8)
     records.n_read = 0
     assert tokenize(records, tmp_path / "t", utf8, eos_id=EOS, sample_size=8).was_complete
-    assert records.n_read <= 100
+    assert records.n_read == 2 * 64  # some from all over it, and those of the first documents
 
 
 @pytest.mark.parametrize("length", [0, 1, 2])
