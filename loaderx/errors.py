@@ -408,7 +408,10 @@ class StateMismatchError(LoaderxError, ValueError):
 
 
 class LoaderError(LoaderxError, RuntimeError):
-    """A loader that cannot make a batch: a worker process died, or this process is a fork of the loader's.
+    """A loader that cannot make a batch.
+
+    A worker process died, this process is a fork of the loader's, or one of several streams gave a list that does not
+    fit the batch.
 
     Attributes
     ----------
@@ -437,7 +440,7 @@ class DocumentError(LoaderxError, ValueError):
         The file it is in, where that is known.
     line_number : int or None
         Its line there, from 1.
-    kind : {"empty", "missing", "null", "not_text", "parts", "encode"}
+    kind : {"empty", "missing", "null", "not_text", "parts", "function", "encode"}
     problem : str
         What is wrong with it, without where.
     """
@@ -451,12 +454,13 @@ class DocumentError(LoaderxError, ValueError):
 
 
 class TokenizeError(LoaderxError, RuntimeError):
-    """A run of `tokenize` that cannot go on: a worker process died, or what it wrote before is not there any more.
+    """A run of `tokenize` that cannot go on: a worker process died, a file changed while it was read, or what it wrote
+    before is not there any more.
 
     Attributes
     ----------
     path : pathlib.Path or None
-        What it writes.
+        What it writes; the file that changed.
     """
 
     attribute_names = ("path",)

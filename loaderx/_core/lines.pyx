@@ -11,7 +11,7 @@ from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from libc.errno cimport EINTR, ENOMEM, errno
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memchr, memcmp
+from libc.string cimport memchr, memcmp, memcpy
 from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDONLY, open as open_file
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close
@@ -60,6 +60,8 @@ cdef enum:
     PRINT_BLOCKS = 64
     PRINT_BYTES = 4096
     MARK_BYTES = 3
+    # Of a file's first bytes: as many as tell whether it is compressed.
+    HEAD_BYTES = 16
 
 BLOCK_BYTES = BLOCK
 
@@ -117,6 +119,7 @@ cdef struct FileJob:
     int64_t line_start          # where its last whole line ends
     bint has_text               # whether more than blanks is behind that
     uint64_t fingerprint
+    uint8_t[HEAD_BYTES] head    # its first bytes
 
 
 cdef class LineScanner:
@@ -278,6 +281,7 @@ cdef class LineScanner:
         if got < job.size or (LX_MTIME_NS(&after) != job.mtime_ns and after.st_size <= before.st_size):
             return 1
         job.fingerprint = hash_of(self.block, job.size)
+        memcpy(job.head, self.block, min(job.size, <int64_t>HEAD_BYTES))
         job.line_start = self.lines.line_start
         job.has_text = job.line_start < job.size and self.lines.has_text
         if job.has_text:
@@ -306,8 +310,9 @@ cdef class LineScanner:
         rows : bytes
         found : list of tuple
             For each file: number of rows up to its end, time of its last change (ns), fingerprint, where its last
-            whole line ends, and whether there is more than blanks behind that. The list ends before the first file
-            that was changed, other than by appending to it, while it was scanned.
+            whole line ends, whether there is more than blanks behind that, and its first bytes (16 of a file that has
+            so many). The list ends before the first file that was changed, other than by appending to it, while it was
+            scanned.
 
         Raises
         ------
@@ -340,7 +345,10 @@ cdef class LineScanner:
                 check(jobs[n_done].status, paths[n_done])
             for i in range(n_done):
                 found.append(
-                    (jobs[i].n_rows, jobs[i].mtime_ns, jobs[i].fingerprint, jobs[i].line_start, jobs[i].has_text != 0)
+                    (
+                        jobs[i].n_rows, jobs[i].mtime_ns, jobs[i].fingerprint, jobs[i].line_start, jobs[i].has_text != 0,
+                        PyBytes_FromStringAndSize(<char*>jobs[i].head, min(jobs[i].size, <int64_t>HEAD_BYTES)),
+                    )
                 )
             return self.take_rows(), found
         finally:

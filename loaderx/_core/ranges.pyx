@@ -11,6 +11,7 @@ what was found. The caller makes an exception of it.
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS
 from cython.parallel cimport prange, threadid
+from libc.errno cimport EMFILE, ENFILE
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -60,6 +61,7 @@ from loaderx._core.watch cimport (
     usage,
 )
 
+import time
 from collections import deque
 
 cdef enum:
@@ -69,6 +71,9 @@ cdef enum:
     # A batch is served stretch by stretch: about this many bytes, and no more files than this, which a call holds open.
     STRETCH_BYTES = 16 * 1024 * 1024
     STRETCH_FILES = 32
+
+    # How long a call that holds no file waits for other calls to let go of theirs, where no more can be opened.
+    WAIT_NS = 2000000000
 
     # What a sequential pass asks for beyond its batch: as much again, within these bounds.
     LEAST_BEYOND_BYTES = 8 * 1024 * 1024
@@ -116,6 +121,7 @@ cdef class Ranges:
     cdef object open_file
     cdef bint trims
     cdef int64_t most_open
+    cdef int64_t stretch_files  # of one stretch; a call holds two at a time
     cdef list maps              # FileMap or None, by the number of the file
     cdef object opened          # numbers of those that are open, the oldest first
     cdef uint8_t* used          # whether a file was read since it was last thought of closing it
@@ -133,6 +139,7 @@ cdef class Ranges:
         self.open_file = open_file
         self.trims = trims
         self.most_open = most_open
+        self.stretch_files = max(<int64_t>1, min(<int64_t>STRETCH_FILES, most_open // 2))
         self.maps = [None] * n_files
         self.opened = deque()
         self.used = <uint8_t*>calloc(max(n_files, <int64_t>1), 1)
@@ -247,10 +254,10 @@ cdef class Ranges:
             self.find(&call)
             call.looks = looks or is_time_to_look(&self.watch, call.work_bytes)
             credit = self.watch.credit
-            end = self.prepare(&call, 0, &n_bytes, held, failures)
+            end = self.prepare(&call, 0, &n_bytes, held, held_next, failures)
             while at < n:
-                next_end = self.prepare(&call, end, &next_bytes, held_next, failures)
-                if not call.failed:
+                next_end = self.prepare(&call, end, &next_bytes, held_next, held, failures)
+                if end > at and not call.failed:
                     if call.looks:
                         before = usage()
                         began_ns = monotonic_ns()
@@ -346,13 +353,18 @@ cdef class Ranges:
         call.sizes_since_ns = sizes_since(call.begin_ns, call.work_bytes)
         return 0
 
-    cdef int64_t prepare(self, Call* call, int64_t at, int64_t* n_bytes, list held, dict failures) except -1:
-        """Open files and check ranges from `at` on, as far as a stretch goes; returns its end, and sets its bytes."""
+    cdef int64_t prepare(self, Call* call, int64_t at, int64_t* n_bytes, list held, list held_before,
+                         dict failures) except -1:
+        """Open files and check ranges from `at` on, as far as a stretch goes; returns its end, and sets its bytes.
+
+        A stretch also ends, and may be empty, where no more files can be opened before those that the call holds, in
+        `held` and `held_before`, are let go of.
+        """
         cdef uint64_t number = 0
         cdef int64_t n_files = 0
         cdef int64_t size = 0
         cdef MapSlot* slot = NULL
-        cdef bint is_open = False
+        cdef bint may_wait
         cdef FileMap file
         cdef Span* span
         n_bytes[0] = 0
@@ -362,15 +374,18 @@ cdef class Ranges:
                 at += 1
                 continue
             if n_files == 0 or span.file != number:
-                if n_files == STRETCH_FILES:
+                if n_files == self.stretch_files:
                     break
                 n_files += 1
                 number = span.file
                 slot = NULL
                 if number not in failures:
+                    may_wait = not held and not held_before
                     try:
-                        file = self.file_map(number)
+                        file = self.file_map(number, may_wait)
                     except Exception as error:
+                        if not may_wait and is_short_of_files(error):
+                            break
                         failures[number] = error
                     else:
                         held.append(file)
@@ -392,12 +407,28 @@ cdef class Ranges:
             n_bytes[0] += span.n_bytes
         return at
 
-    cdef FileMap file_map(self, uint64_t number):
+    cdef object open_some(self, uint64_t number, bint may_wait):
+        """Open a file; where no more can be opened, let go of all that are only kept, and wait for other calls."""
+        cdef int64_t until_ns = monotonic_ns() + WAIT_NS
+        while True:
+            try:
+                return self.open_file(number)
+            except Exception as error:
+                if not is_short_of_files(error) or not (self.opened or may_wait) or monotonic_ns() > until_ns:
+                    raise
+            if self.opened:
+                for kept in self.opened:
+                    self.maps[kept] = None
+                self.opened.clear()
+            else:
+                time.sleep(0.001)
+
+    cdef FileMap file_map(self, uint64_t number, bint may_wait):
         """Return a file, opened."""
         cdef object item = self.maps[number]
         cdef uint64_t oldest
         if item is None:
-            item = self.open_file(number)
+            item = self.open_some(number, may_wait)
             if self.maps[number] is not None:
                 return <FileMap?>self.maps[number]  # another thread was faster
             while len(self.opened) >= self.most_open:
@@ -612,7 +643,7 @@ cdef class Ranges:
                 if call.failed:
                     return self.describe(&call, failures)
                 while at < n:
-                    end = self.prepare(&call, at, &n_bytes, held, failures)
+                    end = self.prepare(&call, at, &n_bytes, held, [], failures)
                     with nogil:
                         ask_for_spans(&call, at, end)
                     held.clear()
@@ -622,6 +653,11 @@ cdef class Ranges:
                 end_call(&call)
         finally:
             release(&views)
+
+
+cdef bint is_short_of_files(object error) except -1:
+    """Return whether a file could not be opened because too many are open."""
+    return getattr(error, "errno", None) in (EMFILE, ENFILE)
 
 
 def split(data, splits):

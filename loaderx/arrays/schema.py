@@ -14,7 +14,7 @@ import numpy as np
 from loaderx.arrays.dtypes import check_storable, describe, from_description, plain_string
 from loaderx.errors import NotAStoreError, RecordTooLargeError, SchemaError
 from loaderx.store import files
-from loaderx.store.format import CODECS, MAX_ITEM_BYTES, MIN_ITEM_BYTES, SCHEMA, UNSHUFFLED, WIDE
+from loaderx.store.format import CODECS, LINES, MAX_ITEM_BYTES, MIN_ITEM_BYTES, SCHEMA, UNSHUFFLED, WIDE
 from loaderx.store.options import Codec, check_codec
 
 _FORMAT = "loaderx-zrecord"
@@ -136,6 +136,8 @@ def read_schema(path: Path) -> Schema:
                 problem = "this is not a directory"
             else:
                 problem = f"the directory has no {SCHEMA}; a store of plain bytes opens with Zrecord"
+                if (path / LINES).exists():
+                    problem = f"the directory has no {SCHEMA}: a store of lines opens with loaderx.jsonl.JsonlDataset"
             raise NotAStoreError(f"{path}: not a loaderx dataset: {problem}", store=path) from None
     try:
         document = json.loads(data)

@@ -10,7 +10,7 @@ from typing import Any
 
 from loaderx import Zrecord
 from loaderx.commands.bar import late_bar
-from loaderx.commands.paths import attempt, is_store, parse_path
+from loaderx.commands.paths import attempt, each_store, is_store, parse_path
 from loaderx.commands.program import DONE, FAILED, say, shown
 from loaderx.commands.sizes import count, format_bytes
 from loaderx.commands.waiting import add_timeout, patiently
@@ -28,7 +28,9 @@ Exit code: 0 done, 2 wrong usage, a store that others have open or an error with
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("paths", metavar="PATH", nargs="+", type=parse_path, help="a store")
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=parse_path, help="a store, or a dataset of tokens"
+    )
     add_timeout(parser)
     parser.add_argument(
         "--quiet", action="store_true", help="no progress bar, no line on stdout; --json still prints"
@@ -42,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compact stores and print how much each gave back."""
-    return max(_run_one(path, options) for path in options.paths)
+    return max(_run_one(path, options) for path in each_store(options.paths))
 
 
 def _run_one(path: Path, options: argparse.Namespace) -> int:

@@ -100,6 +100,8 @@ def _attempt(
         return MISMATCH
     except LoaderxError as error:
         complain(_PREFIX, str(error))
+    except BrokenPipeError:
+        raise  # of standard output, whose reader went away, and not of this path
     except OSError as error:
         complain(_PREFIX, describe_os_error(error))
     return FAILED
@@ -124,7 +126,8 @@ def _index(path: Path, options: argparse.Namespace) -> int:
         if options.update:
             index = update_index(path, **common)
         else:
-            index = build_index(path, options.pattern or DEFAULT_PATTERN, **common)
+            pattern = DEFAULT_PATTERN if options.pattern is None else options.pattern
+            index = build_index(path, pattern, **common)
     seconds = time.perf_counter() - begun
     if options.json:
         facts = {

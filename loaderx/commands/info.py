@@ -11,7 +11,7 @@ from typing import Any
 
 from loaderx import Zrecord
 from loaderx.arrays.schema import read_schema
-from loaderx.commands.paths import attempt, parse_path
+from loaderx.commands.paths import attempt, each_store, parse_path
 from loaderx.commands.program import DONE, FAILED, say, shown
 from loaderx.commands.sizes import count, format_bytes, format_ratio, ratio
 from loaderx.jsonl.lines_file import read_lines_file
@@ -31,14 +31,16 @@ Exit code: 0 done, 2 wrong usage, no store or an error with files.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("paths", metavar="PATH", nargs="+", type=parse_path, help="a store")
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=parse_path, help="a store, or a dataset of tokens"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object for each store, on a line")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the facts about each store."""
     code = DONE
-    for path in options.paths:
+    for path in each_store(options.paths):
         facts = attempt("loaderx info", path, partial(describe_store, path))
         if facts is None:
             code = FAILED

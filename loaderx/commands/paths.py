@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -53,6 +54,24 @@ def is_leftover(name: str) -> bool:
 def find_stores(folder: Path) -> list[str]:
     """List the names of the stores in a folder, sorted; not those of stores that were never finished."""
     return sorted(entry.name for entry in folder.iterdir() if not is_leftover(entry.name) and is_store(entry))
+
+
+def each_store(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield paths that were named; in place of a dataset of tokens that is a folder of stores, each of these."""
+    for path in paths:
+        yield from _stores_of_tokens(path) or [path]
+
+
+def _stores_of_tokens(path: Path) -> list[Path]:
+    if os.path.isfile(path / META) or not os.path.isdir(path):  # False where it must not be looked at
+        return []
+    from loaderx.tokens.state import read_manifest
+
+    try:
+        manifest = read_manifest(path)
+    except LoaderxError:  # such a tokens.json says nothing of stores
+        return []
+    return [] if manifest is None else [path / name for name in manifest["arrays"].values()]
 
 
 @contextlib.contextmanager

@@ -142,6 +142,7 @@ def guard(prefix: str, action: Callable[[], int]) -> int:
     int
         The exit code.
     """
+    _replace_closed_streams()
     try:
         with _stop_signals() as received, _own_warnings_as_lines(prefix):
             try:
@@ -177,6 +178,13 @@ def guard(prefix: str, action: Callable[[], int]) -> int:
         traceback.print_exc()
         complain(prefix, "this is a fault in loaderx; please report it with the lines above")
         return BUG
+
+
+def _replace_closed_streams() -> None:
+    """Have what is written to a stream that the caller closed (``>&-``) go nowhere; the exit code still tells."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # as long as the process
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from loaderx.commands.paths import attempt, parse_path
+from loaderx.commands.paths import attempt, each_store, parse_path
 from loaderx.commands.program import DONE, FAILED, say, shown
 from loaderx.commands.sizes import count, format_bytes
 from loaderx.commands.waiting import add_timeout, patiently
@@ -16,7 +16,9 @@ from loaderx.store.pack import SizeChange
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of either."""
-    parser.add_argument("paths", metavar="PATH", nargs="+", type=parse_path, help="a store")
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=parse_path, help="a store, or a dataset of tokens"
+    )
     add_timeout(parser)
     parser.add_argument("--quiet", action="store_true", help="no lines on stdout; --json still prints")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each store, on a line")
@@ -33,7 +35,7 @@ def run(name: str, change: Callable[..., SizeChange], options: argparse.Namespac
         `loaderx.pack` or `loaderx.unpack`.
     options : argparse.Namespace
     """
-    return max(_run_one(f"loaderx {name}", path, change, options) for path in options.paths)
+    return max(_run_one(f"loaderx {name}", path, change, options) for path in each_store(options.paths))
 
 
 def _run_one(prefix: str, path: Path, change: Callable[..., SizeChange], options: argparse.Namespace) -> int:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-from collections.abc import Callable
+import re
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from loaderx.commands.bar import late_bar
 from loaderx.commands.paths import parse_path
-from loaderx.commands.program import DONE, CommandError, listed, say, shown
+from loaderx.commands.program import DONE, CommandError, complain, listed, say, shown
 from loaderx.commands.sizes import count
-from loaderx.errors import MissingDependencyError
+from loaderx.errors import (
+    LoaderxError,
+    MissingDependencyError,
+    OptionError,
+    StaleIndexWarning,
+    StateMismatchError,
+)
 from loaderx.tokens import TokenizeResult, tokenize
 from loaderx.tokens.sides import SIDE_DTYPES
 
@@ -32,6 +41,46 @@ error with files, 130 interrupted.
 """
 
 
+# Of a number that could be an id.
+_MOST_DIGITS = 20
+_MOST_SHOWN = 100
+
+_PREFIX = "loaderx tokenize"
+
+#: What an option of `tokenize` is called here.
+_FLAGS = {
+    "source": "SOURCE",
+    "dest": "DEST",
+    "eos_id": "--eos",
+    "pad_id": "--pad",
+    "side_streams": "--side-stream",
+    "masked_types": "--masked-type",
+    "add_special_tokens": "--special-tokens",
+    **{
+        name: f"--{name.replace('_', '-')}"
+        for name in (
+            "sample_size", "text", "pattern", "dtype", "vocab_size", "packing", "window", "last", "mask_eos",
+            "allow_empty", "codec", "level", "workers", "overwrite",
+        )
+    },
+}  # fmt: skip
+#: What messages say of it in Python, and what it is here.
+_WORDS = (
+    (re.compile(r"\boverwrite=True"), "--overwrite"),
+    (re.compile(r"\ballow_empty=True"), "--allow-empty"),
+    (re.compile(r"\bon_error='skip'"), "--skip-bad"),
+    (re.compile(r"\bsample_size=None"), "--sample-size none"),
+    (re.compile(r"\bworkers=(\d+)"), r"--workers \1"),
+    (re.compile(r'\b(packing|last)="(\w+)"'), r"--\1 \2"),
+    (re.compile(r"\bvocab_size\b"), "--vocab-size"),
+    (re.compile(r"\banother dest\b"), "another DEST"),
+    (re.compile(r"\ba dest of its own\b"), "a DEST of its own"),
+    (re.compile(r"\bupdate_index, or (?=python -m)"), ""),
+    (re.compile(r"\bbuild_index, or (?=python -m)"), ""),
+    (re.compile(r"\bwrite_lines, or (?=python -m)"), ""),
+)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
@@ -44,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--eos",
         metavar="TOKEN",
-        help="what stands behind each document: an id, or a token of the tokenizer's",
+        help="what stands behind each document: a token of the tokenizer's, or an id; needed for samples of one size",
     )
     parser.add_argument(
         "--sample-size",
@@ -57,8 +106,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pattern",
         metavar="PATTERN",
-        default="**/*.jsonl",
-        help="which files of a folder (default: %(default)s)",
+        help="which files of a folder; an index of others is not used (default: its index's, or **/*.jsonl)",
+    )
+    parser.add_argument(
+        "--vocab-size",
+        metavar="N",
+        type=int,
+        help="ids that the model has, where these are more than the tokenizer's (default: the tokenizer's)",
     )
     parser.add_argument(
         "--dtype", metavar="DTYPE", default="auto", help="default: the smallest that is enough"
@@ -125,8 +179,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the dataset and print what is in it."""
     tokenizer = _load(options.tokenizer)
+    _check(options)
     masked = {} if options.masked_types is None else {"masked_types": options.masked_types}
-    with late_bar("tokenize", shown=not (options.json or options.quiet)) as bar:
+    with _in_its_words(), late_bar("tokenize", shown=not (options.json or options.quiet)) as bar:
         result = tokenize(
             options.sources[0] if len(options.sources) == 1 else options.sources,
             options.dest,
@@ -134,6 +189,7 @@ def run(options: argparse.Namespace) -> int:
             eos_id=_find_id(tokenizer, "--eos", options.eos),
             sample_size=options.sample_size,
             dtype=options.dtype,
+            vocab_size=options.vocab_size,
             text=options.text,
             packing=options.packing,
             last=options.last,
@@ -156,11 +212,69 @@ def run(options: argparse.Namespace) -> int:
         say(json.dumps(_facts(options.dest, options.sample_size, result)))
     elif not options.quiet:
         say(_line(options.dest, options.sample_size, result))
+    if not result.samples:
+        complain(_PREFIX, f"warning: {shown(options.dest)} has no samples: {_why_none(result)}")
     return DONE
 
 
+def _check(options: argparse.Namespace) -> None:
+    """Refuse what `tokenize` would, where the words for it are others."""
+    if options.eos is None and options.sample_size is not None:
+        raise CommandError(
+            "--eos is missing: samples of one size need a token that stands between documents, such as --eos '<eos>'; "
+            "with --sample-size none every document is a record"
+        )
+
+
+@contextlib.contextmanager
+def _in_its_words() -> Iterator[None]:
+    """Have errors and warnings name the command's options, not those of the function."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def reworded(message: Warning | str, category: type[Warning], *place: Any, **others: Any) -> None:
+            show(
+                _reword(str(message)) if issubclass(category, StaleIndexWarning) else message,
+                category,
+                *place,
+                **others,
+            )
+
+        warnings.showwarning = reworded
+        try:
+            yield
+        except LoaderxError as error:
+            text = str(error)
+            if isinstance(error, OptionError):
+                text = re.sub(
+                    rf"^{re.escape(error.option)}(?= )", _FLAGS.get(error.option, error.option), text
+                )
+            if isinstance(error, StateMismatchError):
+                for name in error.mismatches:
+                    text = text.replace(f" {name} was ", f" {_FLAGS.get(name, name)} was ", 1)
+            raise CommandError(_reword(text)) from error
+
+
+def _reword(text: str) -> str:
+    for pattern, words in _WORDS:
+        text = pattern.sub(words, text)
+    return text
+
+
+def _why_none(result: TokenizeResult) -> str:
+    if result.documents:
+        return f"{count(result.tokens, 'token')} are fewer than a sample has"
+    n_skipped = sum(result.skipped.values())
+    return f"all {count(n_skipped, 'document')} were skipped" if n_skipped else "there are no documents"
+
+
 def _size(text: str) -> int | None:
-    return None if text == "none" else int(text)
+    if text == "none":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number, and not none") from None
 
 
 def _load(path: Path) -> Any:
@@ -185,9 +299,10 @@ def _find_id(tokenizer: Any, option: str, token: str | None) -> int | None:
     if token is None:
         return None
     # Digits first: each is a token of most vocabularies, and none of them ends a text.
-    found: int | None = int(token) if token.isascii() and token.isdigit() else tokenizer.token_to_id(token)
+    is_number = token.isascii() and token.isdigit() and len(token) <= _MOST_DIGITS
+    found: int | None = int(token) if is_number else tokenizer.token_to_id(token)
     if found is None:
-        raise CommandError(f"{option}: the tokenizer has no token {token!r}")
+        raise CommandError(f"{option}: the tokenizer has no token {token[:_MOST_SHOWN]!r}")
     return found
 
 

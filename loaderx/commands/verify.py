@@ -17,7 +17,7 @@ from loaderx import (
 )
 from loaderx.arrays.fitting import check_fits
 from loaderx.commands.bar import late_bar
-from loaderx.commands.paths import parse_path, stores_inside_named
+from loaderx.commands.paths import each_store, parse_path, stores_inside_named
 from loaderx.commands.program import (
     DONE,
     FAILED,
@@ -57,7 +57,9 @@ _PREFIX = "loaderx verify"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("paths", metavar="PATH", nargs="+", type=parse_path, help="a store")
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=parse_path, help="a store, or a dataset of tokens"
+    )
     parser.add_argument(
         "--strict", action="store_true", help="take records without a checksum for a fault: exit code 1"
     )
@@ -80,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Verify stores and print what was found in each."""
     check_threads(options.threads)  # said once, not of every store
-    return max(_run_one(path, options) for path in options.paths)
+    return max(_run_one(path, options) for path in each_store(options.paths))
 
 
 def _run_one(path: Path, options: argparse.Namespace) -> int:

@@ -144,7 +144,8 @@ KINDS = (
         "zstd", ".zst", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _Frame, _zstd_error, read_bytes=_ZSTD_READ_BYTES
     ),
 )
-_LONGEST_MAGIC = max(len(magic) for kind in KINDS for magic in kind.magics)
+#: Bytes at a file's beginning that tell whether it is compressed.
+LONGEST_MAGIC = max(len(magic) for kind in KINDS for magic in kind.magics)
 
 _TAR, _TAR_AT = b"ustar", 257
 # What is no text whatever its name says, and would become lines of nonsense.
@@ -152,7 +153,43 @@ _REFUSED = {
     b"PK\x03\x04": "a zip file",
     b"\x04\x22\x4d\x18": "an lz4 file",
     b"7z\xbc\xaf\x27\x1c": "a 7z file",
+    b"\x1f\x9d": "a file of compress (.Z)",
+    b"\x5d\x00\x00": "an lzma file",
+    b"PAR1": "a Parquet file",
+    b"ARROW1\x00\x00": "an Arrow file",
 }
+_MAGICS = (*(magic for kind in KINDS for magic in kind.magics), *_REFUSED)
+_FIRST_BYTES = frozenset(magic[0] for magic in _MAGICS)
+
+
+def check_plain(path: str | Path, head: bytes) -> None:
+    """Raise `ArchiveError` where a file's first bytes say that it is compressed, so that its lines cannot be told.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+    head : bytes
+        The first `LONGEST_MAGIC` bytes of the file, or more, or all that it has.
+    """
+    if not head or head[0] not in _FIRST_BYTES or not head.startswith(_MAGICS):
+        return
+    kind = next((kind for kind in KINDS if head.startswith(kind.magics)), None)
+    if kind is not None:
+        what = (
+            f"compressed by {kind.name}, and has no lines before that is undone: make a store of lines of it, which "
+            "reads as the file would (python -m loaderx.convert FILE DEST --lines, or write_lines)"
+        )
+    else:
+        what = f"{_what_begins(head)}: give text"
+    raise ArchiveError(f"{path}: {what}", file=Path(path), problem="of another kind", whole_bytes=0)
+
+
+def _what_begins(head: bytes) -> str | None:
+    """Return what a file is that begins so; None where it may be text."""
+    kind = next((kind for kind in KINDS if head.startswith(kind.magics)), None)
+    if kind is not None:
+        return f"a {kind.name} file"
+    return next((what for magic, what in _REFUSED.items() if head.startswith(magic)), None)
 
 
 class TextFile:
@@ -192,18 +229,17 @@ class TextFile:
         self._may_be_tar = may_be_tar
         self.read_bytes = self.text_bytes = self.checked_bytes = 0
         with open(path, "rb") as file:
-            head = file.read(_LONGEST_MAGIC)
+            head = file.read(LONGEST_MAGIC)
         self.kind = self._tell(head)
 
     def __iter__(self) -> Iterator[bytes]:
         with open(self.path, "rb") as file:
             for text in self._plain(file) if self.kind is None else self._decompressed(file, self.kind):
-                if (
-                    self.text_bytes == 0
-                    and not self._may_be_tar
-                    and text[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR
-                ):
-                    raise self._of_another_kind("a tar archive")
+                if self.text_bytes == 0:
+                    if not self._may_be_tar and text[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
+                        raise self._of_another_kind("a tar archive")
+                    if text.startswith(_MAGICS):
+                        raise self._of_another_kind(f"within it is {_what_begins(text)}")
                 self.text_bytes += len(text)
                 yield text
         self.checked_bytes = self.text_bytes
@@ -215,7 +251,7 @@ class TextFile:
         named = next((kind for kind in KINDS if self.path.name.endswith(kind.suffix)), None)
         if named is not None and any(magic.startswith(head) for magic in named.magics):
             return named  # cut off within its first bytes
-        what = next((what for magic, what in _REFUSED.items() if head.startswith(magic)), None)
+        what = _what_begins(head)
         if what is None and named is not None:
             what = f"not a {named.name} file, as its name says"
         if what is not None:
@@ -250,6 +286,8 @@ class TextFile:
                     data = data.lstrip(b"\0")
                 if not data:
                     continue
+                if not any(data.startswith(magic) or magic.startswith(data) for magic in kind.magics):
+                    raise self._damaged(kind, ended, ValueError("it does not begin as one"))
                 stream = kind.new_stream()
             try:
                 text = stream.decompress(data, _MOST_TEXT_BYTES)

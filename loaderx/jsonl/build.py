@@ -12,6 +12,7 @@ from loaderx.errors import OptionError
 from loaderx.jsonl.index import Index
 from loaderx.jsonl.install import building, check_replaceable, install
 from loaderx.jsonl.layout import DEFAULT_PATTERN, FACTS, NAMES, FileFacts, Place, find_place, names_from_bytes
+from loaderx.jsonl.line_store import is_store
 from loaderx.jsonl.scan import Todo, find_lines
 from loaderx.jsonl.walk import Found, find_files
 from loaderx.jsonl.writing import IndexWriter, add_lines
@@ -60,6 +61,8 @@ def build_index(
         outside of the base; what is at the index's place is not an index, or another program's of other files.
     StaleIndexError
         A file was changed while it was indexed (other than by appending: what is appended meanwhile is not indexed).
+    ArchiveError
+        A file is compressed: its first bytes tell.
     OSError
         A file cannot be read, or the index not be written. An index that was there before is still there.
 
@@ -76,6 +79,13 @@ def build_index(
     n_threads = check_threads(threads) or available_cpus()
     found = find_files(place, pattern, allow_outside=allow_outside)
     if not found:
+        if is_store(place.base):
+            raise OptionError(
+                f"{place.base}: a store, and not text files: a store of lines needs no index, JsonlDataset opens it as "
+                "it is",
+                option="base_path",
+                value=base_path,
+            )
         raise OptionError(
             f"{place.base}: no file fits {pattern!r}; give the pattern of the files to index",
             option="pattern",

@@ -65,6 +65,8 @@ class ByteRangeDataset:
     num_skipped : int
         How often a sample that does not parse was met and passed over, or given to the function `on_error`, by this
         object.
+    leaves_out : bool
+        Whether `on_error` is "skip".
 
     Raises
     ------
@@ -119,8 +121,12 @@ class ByteRangeDataset:
     ) -> None:
         self.path = check_path(base_path)
         self._parse = parse
-        if not callable(on_error):
-            check_choice("on_error", on_error, ("raise", "skip"))
+        if not callable(on_error) and on_error not in ("raise", "skip"):
+            raise OptionError(
+                f"on_error is {on_error!r}: give 'raise', 'skip', or a function of a JsonlError",
+                option="on_error",
+                value=on_error,
+            )
         check_choice("io", io, ("mmap", "pread"))
         check_flag("allow_outside", allow_outside)
         check_threads(threads)
@@ -146,6 +152,11 @@ class ByteRangeDataset:
         else:
             self._source = RangeSource(self.path, index_folder, allow_outside, io, threads, self._are_lines)
         self._one = self._source.one
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether batches lack the samples that do not parse, so that the dataset cannot be read beside another."""
+        return self._on_error == "skip"
 
     @property
     def num_skipped(self) -> int:
@@ -185,7 +196,7 @@ class ByteRangeDataset:
             else:
                 if type(raw) is bytes:
                     return self._parsed_one(idx, raw)
-                raise self._current().error(raw)
+                raise self._current().error(raw, alone=True)
         source = self._current()
         indices, shape = resolve(self.path, idx, source.length)
         if shape is None:
@@ -240,6 +251,28 @@ class ByteRangeDataset:
             About the lowest position that is wrong.
         """
         return self._current().many(self._indices(idxs))
+
+    def where(self, index: int) -> tuple[Path | None, int | None]:
+        """Return where a sample is, to name it in an error.
+
+        Parameters
+        ----------
+        index : int
+            From 0.
+
+        Returns
+        -------
+        file : pathlib.Path or None
+            The file that it is in; of a store of lines the store; None: the index does not say.
+        line_number : int or None
+            From 1; the file is read up to the line for it. None: it is in a store of lines, or is no line, or the file
+            could not be read.
+
+        Raises
+        ------
+        ClosedError
+        """
+        return self._current().where(index)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield all samples in order, without those that `on_error` passes over."""

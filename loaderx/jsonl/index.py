@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,8 @@ from loaderx.store.options import check_flag
 
 # An index may be replaced between the opening of two of its files; then all are opened again.
 _ATTEMPTS = 100
+
+_PACKAGE = __name__.partition(".")[0]
 
 
 class Index:
@@ -167,8 +171,17 @@ class Index:
             f"{self.grown[0]}{more}: grown since indexed; the samples are those of then. Index what was added by "
             "update_index, or python -m loaderx index --update",
             StaleIndexWarning,
-            stacklevel=3,
+            stacklevel=_level_of_caller(),
         )
+
+
+def _level_of_caller() -> int:
+    """Return the `stacklevel` that names the line outside of this package, however many calls above."""
+    level = 1
+    frame: FrameType | None = sys._getframe(level)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _reopen(base: Path, folder: Path, options: dict[str, bool]) -> Index:
@@ -219,6 +232,8 @@ def _read_from(folder: int, place: Place) -> tuple[list[str], npt.NDArray[np.uin
     locations.flags.writeable = False
     if size % ROW_BYTES:
         raise _damaged(place, LOCATIONS, f"it has {size} bytes, which is no multiple of {ROW_BYTES}")
+    if b"\0" in text:
+        raise _damaged(place, NAMES, "it is damaged: a name in it has a NUL")
     names = names_from_bytes(text)
     try:
         with open(FACTS, "rb", opener=opener) as stream:
@@ -230,7 +245,22 @@ def _read_from(folder: int, place: Place) -> tuple[list[str], npt.NDArray[np.uin
             raise _damaged(place, name, f"it has {has} bytes, and {FACTS} says {expected.size}")
     if len(names) != len(facts.files):
         raise _damaged(place, NAMES, f"it lists {len(names)} files, and {FACTS} {len(facts.files)}")
+    _check_unfinished(place, locations, facts)
     return names, locations, facts
+
+
+def _check_unfinished(place: Place, locations: npt.NDArray[np.uint64], facts: IndexFacts) -> None:
+    """Refuse facts that name another sample than the table as a file's last line: an update would write over it."""
+    expected = [
+        (file.unfinished_sample, number, file.indexed_bytes, file.size - file.indexed_bytes)
+        for number, file in enumerate(facts.files)
+        if file.unfinished_sample is not None
+    ]
+    if not expected:
+        return
+    samples, *rows = np.array(expected, np.uint64).T
+    if samples.max() >= len(locations) or (locations[samples] != np.stack(rows, 1)).any():
+        raise _damaged(place, FACTS, f"it is damaged: it names other last lines than {LOCATIONS}")
 
 
 def _damaged(place: Place, name: str, reason: str) -> StaleIndexError:

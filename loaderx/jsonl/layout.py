@@ -24,6 +24,9 @@ FACTS = "index.json"
 #: Bytes of a sample's row in `LOCATIONS`.
 ROW_BYTES = 24
 
+#: A byte-order mark of UTF-8, which at a text file's beginning belongs to no line.
+MARK = b"\xef\xbb\xbf"
+
 DEFAULT_FOLDER = "index"
 DEFAULT_PATTERN = "**/*.jsonl"
 
@@ -127,7 +130,9 @@ class IndexFacts:
                 _part_facts(head[LOCATIONS]),
                 tuple(_file_facts(row) for row in head["files"]),
             )
-            if not isinstance(facts.pattern, str | None) or facts.locations.size != facts.count * ROW_BYTES:
+            if not isinstance(facts.pattern, str | None) or facts.pattern == "":
+                raise ValueError
+            if facts.locations.size != facts.count * ROW_BYTES:
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError):
             reason = "it is damaged, or not an index's"

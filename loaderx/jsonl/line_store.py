@@ -56,9 +56,13 @@ class StoreSource:
         """Close the store; calls that run finish."""
         self._store.close()
 
-    def error(self, fault: Any) -> LoaderxError:
+    def error(self, fault: Any, *, alone: bool = False) -> LoaderxError:
         """Do not return: the store raises what is wrong itself."""
         raise AssertionError(fault)
+
+    def where(self, index: int) -> tuple[Path | None, int | None]:
+        """Return the store, which does not know what files its lines come from."""
+        return self.path, None
 
     def parse_error(self, index: int, raw: bytes, error: BaseException) -> JsonlError:
         """Return the exception for a record that does not parse."""

@@ -17,6 +17,7 @@ from loaderx.jsonl.reading import KeptSource, LineReader
 from loaderx.jsonl.splitting import Lines
 from loaderx.store import files
 from loaderx.store.append import Append
+from loaderx.store.create import foreign_files
 from loaderx.store.format import META
 from loaderx.store.options import (
     Codec,
@@ -130,7 +131,7 @@ def write_lines(
         A line is over the store's limit (4 GiB - 1, in a store of format version 3 that is appended to 1 MiB); the
         message names file and line.
     NotAStoreError, SchemaError
-        What is at `dest` is no store of lines.
+        What is at `dest` is no store of lines, such as a folder that holds other files.
     DictionaryError
         There is too little text to train the dictionary that was asked for.
     StoreFullError, StoreIOError, StoreLockedError, OptionError
@@ -270,11 +271,12 @@ def _codec_of_lines_at(target: Path) -> Codec | None:
     Raises
     ------
     NotAStoreError
-        There is one of something else.
+        There is one of something else, or other files.
     """
     with files.errors_named(target, "look for a store there"):
         take_back_moves(Path(os.path.realpath(target)))
         if not (target / META).exists():
+            _check_own(target)
             return None
     try:
         return read_lines_file(target)
@@ -282,3 +284,17 @@ def _codec_of_lines_at(target: Path) -> Codec | None:
         raise NotAStoreError(
             f"{error.message}; a store of other records takes no lines: choose another path", store=target
         ) from None
+
+
+def _check_own(target: Path) -> None:
+    """Refuse a folder that holds files of somebody else's: a store among them would hide what they are."""
+    others = []
+    if target.is_dir():
+        # A hidden one may be of another builder, who is about to put a store there.
+        others = [name for name in foreign_files(target) if not name.startswith(".")]
+    if others:
+        raise NotAStoreError(
+            f"{target}: it holds other files than a store's, such as {others[0]!r}, and a store needs a folder of its "
+            "own: choose another path",
+            store=target,
+        )

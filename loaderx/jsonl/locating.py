@@ -51,7 +51,11 @@ class LineNumbers:
                 return None
             number += piece.count(b"\n")
             at += len(piece)
-        if len(known) < _MOST_KNOWN and (byte_offset, number) not in known:
+        if known[bisect.bisect_right(known, (byte_offset, 1 << 62)) - 1][0] != byte_offset:
+            if len(known) >= _MOST_KNOWN:
+                # Every second place goes, and not the newest: whoever goes through the file counts on from there. A new
+                # list, for another thread may be in the old one.
+                known = self._known[file] = known[::2]
             bisect.insort(known, (byte_offset, number))
         return number
 

@@ -83,13 +83,13 @@ class RangeSource:
     def close(self) -> None:
         """Do nothing: the maps go with this object, and with the calls that read through them."""
 
-    def error(self, fault: Any) -> LoaderxError:
-        """Return the exception for a fault of the core's (see `loaderx._core.ranges`)."""
+    def error(self, fault: Any, *, alone: bool = False) -> LoaderxError:
+        """Return the exception for a fault of the core's (see `loaderx._core.ranges`), of a sample alone or a batch."""
         what, position, index, file, byte_offset, n_bytes, detail = fault
         if what == "index":
             return RecordIndexError(
-                f"{self.path}: index {index} (position {position} of the batch) is out of range: there are "
-                f"{self.length} samples",
+                f"{self.path}: index {index}{'' if alone else f' (position {position} of the batch)'} is out of range: "
+                f"there are {self.length} samples",
                 store=self.path,
                 index=index,
                 position=position,
@@ -112,12 +112,23 @@ class RangeSource:
             )
         reason = os.strerror(-detail) if detail else "the system gave no reason"
         return StoreIOError(
-            f"{path}: sample {sample} (position {position} of the batch, byte {byte_offset}) could not be read: "
-            f"{reason}",
+            f"{path}: sample {sample} ({'' if alone else f'position {position} of the batch, '}byte {byte_offset}) "
+            f"could not be read: {reason}",
             store=self.path,
             path=path,
             errno=-detail or None,
         )
+
+    def where(self, index: int) -> tuple[Path | None, int | None]:
+        """Return the file of a sample, and of a line its number; lines are counted."""
+        row = self._ranges.locate(index)
+        if row is None or row[0] >= len(self._files.paths):
+            return None, None
+        line_number = None
+        if self._are_lines:
+            with contextlib.suppress(OSError, LoaderxError):
+                line_number = self._line_numbers.number_at(row[0], row[1])
+        return Path(self._files.paths[row[0]]), line_number
 
     def parse_error(self, index: int, raw: bytes, error: BaseException) -> JsonlError:
         """Return the exception for a sample that does not parse; for a line, lines are counted."""

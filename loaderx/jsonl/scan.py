@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from loaderx._core.lines import BLOCK_BYTES, LineScanner
 from loaderx._core.maps import OpenFile
 from loaderx.errors import StaleIndexError
+from loaderx.jsonl.archives import LONGEST_MAGIC, check_plain
 from loaderx.jsonl.layout import ROW_BYTES, FileFacts
 
 #: What a thread scans at once. A short line makes a row of twelve times its bytes, so this bounds the memory too.
@@ -83,6 +84,8 @@ def find_lines(todos: Sequence[Todo], threads: int) -> Iterator[Lines]:
     ------
     StaleIndexError
         A file was changed, other than by appending to it, while it was scanned.
+    ArchiveError
+        A file is compressed.
     OSError
         A file cannot be read.
     """
@@ -117,7 +120,10 @@ class _Group(NamedTuple):
             raise changed(todos[len(found)].path, _MEANWHILE)
         result = []
         begin = 0
-        for todo, (n_rows, mtime_ns, fingerprint, line_start, has_text) in zip(todos, found, strict=True):
+        for todo, (n_rows, mtime_ns, fingerprint, line_start, has_text, head) in zip(
+            todos, found, strict=True
+        ):
+            check_plain(todo.path, head)
             facts = FileFacts(todo.size, mtime_ns, f"{fingerprint:016x}", line_start, 0 if has_text else None)
             end = n_rows * ROW_BYTES
             result.append(Lines(todo.number, rows[begin:end], todo.size, facts))
@@ -227,6 +233,8 @@ def _cut(todos: Sequence[Todo]) -> Iterator[_Piece | _Group]:
 def _cut_file(todo: Todo) -> Iterator[_Piece]:
     file = OpenFile(todo.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     before = os.fstat(file.fileno())
+    if todo.start == 0:
+        check_plain(todo.path, os.pread(file.fileno(), LONGEST_MAGIC, 0))
     offset = todo.start
     while True:
         n_bytes = min(todo.size - offset, PIECE_BYTES)

@@ -27,7 +27,7 @@ class Source(Protocol):
     @property
     def one(self) -> Callable[[SupportsIndex], Any]: ...
 
-    def error(self, fault: Any) -> LoaderxError:
+    def error(self, fault: Any, *, alone: bool = False) -> LoaderxError:
         """Return the exception for what `one` returned instead of bytes."""
 
     def many(self, indices: Indices) -> list[bytes]:
@@ -38,6 +38,9 @@ class Source(Protocol):
 
     def prefetch(self, indices: Indices) -> None:
         """Have the system begin to read samples."""
+
+    def where(self, index: int) -> tuple[Path | None, int | None]:
+        """Return the file of a sample and the number of its line, as far as they are known."""
 
     def parse_error(self, index: int, raw: bytes, error: BaseException) -> JsonlError:
         """Return the exception for a sample that does not parse."""

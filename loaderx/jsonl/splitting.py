@@ -13,7 +13,6 @@ from loaderx.errors import RecordTooLargeError
 from loaderx.store.format import WIDE
 
 _NEWLINE, _RETURN, _TAB, _SPACE = b"\n\r\t "
-_BLANK = b" \t\r"
 _MARK = b"\xef\xbb\xbf"
 
 
@@ -136,8 +135,13 @@ def _cut(data: bytes, first_number: int) -> tuple[Lines, int]:
     numbers = np.arange(first_number, first_number + len(stops))
     kept = sizes > 0
     first = text[np.minimum(starts, len(data) - 1)]
-    for line in np.flatnonzero(kept & ((first == _SPACE) | (first == _TAB) | (first == _RETURN))).tolist():
-        kept[line] = bool(data[starts[line] : stops[line]].strip(_BLANK))
+    doubtful = np.flatnonzero(kept & ((first == _SPACE) | (first == _TAB) | (first == _RETURN)))
+    if len(doubtful):
+        # Of each whether any byte is more than blank; there may be millions of them. One byte more, for the last may
+        # end with the text; every second result is of what lies between two.
+        has_text = np.append((text != _SPACE) & (text != _TAB) & (text != _RETURN), False)
+        bounds = np.stack((starts[doubtful], stops[doubtful]), 1).reshape(-1)
+        kept[doubtful] = np.logical_or.reduceat(has_text, bounds)[::2]
     if not kept.all():
         starts, sizes, numbers = starts[kept], sizes[kept], numbers[kept]
     return Lines(data, starts, sizes, numbers, len(kept) - len(starts)), first_number + n_ended

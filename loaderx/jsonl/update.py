@@ -12,7 +12,7 @@ from loaderx.jsonl.build import os_errors_named
 from loaderx.jsonl.fingerprint import look_at
 from loaderx.jsonl.index import Index
 from loaderx.jsonl.install import building, check_replaceable, install, tidy
-from loaderx.jsonl.layout import DEFAULT_PATTERN, FACTS, ROW_BYTES, FileFacts, find_place
+from loaderx.jsonl.layout import DEFAULT_PATTERN, FACTS, MARK, ROW_BYTES, FileFacts, find_place
 from loaderx.jsonl.scan import Todo, changed, find_lines
 from loaderx.jsonl.walk import find_files
 from loaderx.jsonl.writing import IndexWriter, add_lines
@@ -63,6 +63,8 @@ def update_index(
         The index is damaged; a file was changed in another way, is shorter or not there: `build_index` it is then.
     OptionError
         An argument is outside its range, or a file lies outside of the base.
+    ArchiveError
+        A file is compressed: its first bytes tell.
     OSError
         A file cannot be read, or the index not be written. The old index is still there.
 
@@ -87,6 +89,7 @@ def update_index(
         now = look_at(path, old)
         facts[number] = old._replace(mtime_ns=now.st_mtime_ns)
         if now.st_size > old.size:
+            _check_line_begins(index, path, old.indexed_bytes)
             todos.append(Todo(number, path, old.indexed_bytes, now.st_size))
             if old.unfinished_sample is not None:
                 unfinished[number] = old.unfinished_sample
@@ -112,6 +115,18 @@ def update_index(
             writer.finish(index.facts.pattern, names, facts)
         install(partial, place.folder)
     return Index(place, allow_outside)
+
+
+def _check_line_begins(index: Index, path: str, at: int) -> None:
+    """Refuse to go on within a line: lines would be there twice, or be lost."""
+    with open(path, "rb") as file:
+        file.seek(max(0, at - len(MARK)))
+        before = file.read(min(at, len(MARK)))
+    if at and not before.endswith(b"\n") and not (at == len(MARK) and before == MARK):
+        raise changed(
+            index.folder / FACTS,
+            f"it is damaged: it says that a line of {path} begins at byte {at}, where none does",
+        )
 
 
 def _copy_rows(index: Index, writer: IndexWriter) -> None:

@@ -85,7 +85,8 @@ class DataLoader:
     Raises
     ------
     OptionError
-        No streams, streams of different lengths, or an argument outside its range.
+        No streams, streams of different lengths, one beside others that leaves out samples (``on_error="skip"``), or an
+        argument outside its range.
 
     Notes
     -----

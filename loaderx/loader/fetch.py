@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from loaderx._core.watch import blocks_read
-from loaderx.errors import OptionError
+from loaderx.errors import LoaderError, OptionError
 from loaderx.loader.sampler import Sampler
 from loaderx.loader.streams import RandomAccess
 
@@ -91,7 +91,13 @@ class Fetch:
         }
 
     def gather(self, step: int) -> tuple[dict[str, Any], int]:
-        """Return what the streams hold for a step, and the blocks that were read from a disk for it."""
+        """Return what the streams hold for a step, and the blocks that were read from a disk for it.
+
+        Raises
+        ------
+        LoaderError
+            Of several streams, one gave a list of another length than the batch's.
+        """
         idxs = self._sampler.indices(step)
         idxs.setflags(write=False)  # all streams get the same array
         if self._ahead and self._is_cold:
@@ -100,7 +106,9 @@ class Fetch:
         batch = {}
         for name, stream in self._streams.items():
             try:
-                batch[name] = stream.__getitems__(idxs)
+                found = batch[name] = stream.__getitems__(idxs)
+                if type(found) is list and len(found) != len(idxs) and len(self._streams) > 1:
+                    raise _does_not_fit(len(found), len(idxs), step)
             except Exception as error:
                 put_note(error, "in stream ", repr(name))
                 raise
@@ -142,6 +150,14 @@ class BoundedFetch(Fetch):
         """Return what the streams hold for a step, and the blocks that were read from a disk for it."""
         with self._gathers:
             return super().gather(step)
+
+
+def _does_not_fit(n_items: int, n_indices: int, step: int) -> LoaderError:
+    return LoaderError(
+        f"it gave a list of {n_items} for {n_indices} indices, which does not lie beside what the other streams gave: "
+        "a list has an item for each index (one of several arrays is a tuple or a dict)",
+        step=step,
+    )
 
 
 def describe(function: Callable[..., Any]) -> str:

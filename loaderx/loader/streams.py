@@ -12,12 +12,16 @@ from loaderx.errors import OptionError
 
 
 class RandomAccess(Protocol):
-    """What a stream has to have. A `prefetch(idxs)` is used too, where there is one, and so is `gathers_in_teams`: true
-    of a stream whose reads use all cores and may be made by any thread, the one that takes the batches too.
+    """What a stream has to have. A `prefetch(idxs)` is used too, where there is one, and so are two flags.
+
+    `gathers_in_teams` is true of a stream whose reads use all cores and may be made by any thread, the one that takes
+    the batches too. `leaves_out` is true of one whose batches may lack some of their indices: beside others it is
+    refused.
 
     `__getitems__` is given an array of uint64 that cannot be written to, for all streams get the same, and returns what
-    belongs to its indices, in their order: the batch's entry of this stream. Nobody looks whether it does. Worker
-    threads call it at the same time; worker processes get a pickled copy of the stream each.
+    belongs to its indices, in their order: the batch's entry of this stream. Of a list beside other streams the length
+    is looked at; else nobody looks whether it does. Worker threads call it at the same time; worker processes get a
+    pickled copy of the stream each.
     """
 
     def __len__(self) -> int: ...
@@ -61,7 +65,8 @@ def check_streams(streams: Any) -> tuple[dict[str, RandomAccess], dict[str, int]
     Raises
     ------
     OptionError
-        No streams, not a mapping, something that is no stream, an empty stream, or streams that differ in length.
+        No streams, not a mapping, something that is no stream, an empty stream, streams that differ in length, or one
+        beside others that leaves out some of what it is asked for.
     """
     if not isinstance(streams, Mapping):
         hint = ""
@@ -95,6 +100,15 @@ def check_streams(streams: Any) -> tuple[dict[str, RandomAccess], dict[str, int]
         name: ArrayStream(stream) if isinstance(stream, np.ndarray) else stream
         for name, stream in streams.items()
     }
+    for name, stream in found.items():
+        if len(found) > 1 and getattr(stream, "leaves_out", False):
+            raise OptionError(
+                f"streams[{name!r}] leaves out what does not parse (on_error='skip'), and what is left would no longer "
+                "lie beside what the other streams give for the same indices: give it a function as on_error, which "
+                "returns what is to take the place",
+                option="streams",
+                value=stream,
+            )
     lengths = {name: len(stream) for name, stream in found.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())

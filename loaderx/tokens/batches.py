@@ -49,6 +49,15 @@ class Batch:
     skips_behind: Skips = field(default_factory=dict)
     place_behind: Place | None = None
 
+    def add(self, texts: list[str], types: list[str], place: Place, skips: Skips) -> None:
+        """Take in a document; one of no parts still needs a text, for its EOS."""
+        self.texts += texts or [""]
+        self.types += types or [PLAIN]
+        self.n_parts.append(len(texts) or 1)
+        self.places.append(place)
+        self.skips.append(skips)
+        self.skips_behind, self.place_behind = skips, place
+
     def ends(self) -> list[bool] | None:
         """Return for each text whether a document ends with it; None: with each."""
         if len(self.texts) == len(self.n_parts):
@@ -99,23 +108,17 @@ def read_batches(
                 raise record
             texts, types = read_text(record, text, allow_empty)
         except (TextError, JsonlError) as error:
-            fault = error if isinstance(error, JsonlError) else _as_document_error(source, place, error)
-            if on_error == "raise":
-                yield batch  # what comes before it is written
-                raise fault from None
-            if callable(on_error):
+            if on_error != "skip":  # to say where it is its lines are counted
+                fault = error if isinstance(error, JsonlError) else _as_document_error(source, place, error)
+                if on_error == "raise":
+                    yield batch  # what comes before it is written
+                    raise fault from error.__cause__
                 on_error(fault)
-            kind = "json" if isinstance(fault, JsonlError) else fault.kind
+            kind = "json" if isinstance(error, JsonlError) else error.kind
             skips = {**skips, kind: skips.get(kind, 0) + 1}
             batch.skips_behind, batch.place_behind = skips, place
             continue
-        # A document of no parts that is let through still needs a text, for its EOS.
-        batch.texts += texts or [""]
-        batch.types += types or [PLAIN]
-        batch.n_parts.append(len(texts) or 1)
-        batch.places.append(place)
-        batch.skips.append(skips)
-        batch.skips_behind, batch.place_behind = skips, place
+        batch.add(texts, types, place, skips)
         n_characters += sum(map(len, texts))
         if len(batch.texts) >= _MOST_TEXTS or n_characters >= _MOST_CHARACTERS:
             yield batch
@@ -130,11 +133,10 @@ def _as_document_error(source: Source, place: Place, error: TextError) -> Docume
 def document_error(source: Source, place: Place, kind: str, problem: str) -> DocumentError:
     """Return the error for a document, with its number, and its file and line where it has them."""
     file, line_number = source.name(place)
-    where = (
-        f"document {place.record}"
-        if file is None
-        else f"{file}, line {line_number} (document {place.record})"
-    )
+    where = f"document {place.record}"
+    if file is not None:
+        line = "" if line_number is None else f", line {line_number}"
+        where = f"{file}{line} ({where})"
     return DocumentError(
         f"{where}: {problem}",
         document=place.record,

@@ -298,7 +298,7 @@ def _check_dtype(token_dtype: Any) -> np.dtype[Any]:
     dtype: np.dtype[Any]
     try:
         dtype = np.dtype(token_dtype)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy reads some strings as Python
         dtype = np.dtype(object)
     if dtype.kind not in "iu":
         raise OptionError(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import OptionError
-from loaderx.tokens.ids import IdsError, join_ids
+from loaderx.tokens.ids import IdsError, join_ids, own_ids
 
 
 class Encoder(Protocol):
@@ -76,8 +76,8 @@ class PlainEncoder:
         return function_name(self._function)
 
     def encode(self, texts: Sequence[str]) -> list[Any]:
-        """Call the function for each text."""
-        return [self._function(text) for text in texts]
+        """Call the function for each text, and copy what it returns: it may use the same list or array again."""
+        return [own_ids(self._function(text)) for text in texts]
 
 
 class BatchEncoder:

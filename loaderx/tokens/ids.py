@@ -57,7 +57,7 @@ def choose_dtype(dtype: Any, vocab_size: int | None, ids: Sequence[tuple[str, in
     chosen: np.dtype[Any]
     try:
         chosen = np.dtype(dtype)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, SyntaxError):  # NumPy reads some strings as Python
         chosen = np.dtype(object)
     if chosen.kind not in "iu":
         raise OptionError(
@@ -71,6 +71,21 @@ def choose_dtype(dtype: Any, vocab_size: int | None, ids: Sequence[tuple[str, in
                 value=value,
             )
     return chosen
+
+
+def own_ids(ids: Any) -> Any:
+    """Return ids that nobody else writes to: a copy, except of what cannot change and of what is no list of ids."""
+    ids = getattr(ids, "ids", ids)  # an Encoding of tokenizers
+    if isinstance(ids, list):
+        return ids.copy()
+    if ids is None or isinstance(ids, int | str | bytes | dict | tuple | range):
+        return ids
+    try:
+        copied = np.array(ids)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return ids
+    # The error names what was returned, not an array with nothing but it in it.
+    return copied if copied.ndim else ids
 
 
 def join_ids(
@@ -127,7 +142,11 @@ def _join_lists(
         values = array("L", joined)
     except (TypeError, ValueError, OverflowError):
         return None
-    return np.frombuffer(values, "L"), np.array(lengths, np.int64)
+    found = np.frombuffer(values, "L")
+    # True is 1 to an array, and False 0: only these can be something else than they look like.
+    if any(type(joined[place]) is not int for place in np.flatnonzero(found <= 1).tolist()):
+        return None
+    return found, np.array(lengths, np.int64)
 
 
 def _join_any(
@@ -160,7 +179,10 @@ def _as_ids(place: int, ids: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         )
     if not len(array_):
         return np.empty(0, dtype)
-    if array_.dtype.kind == "O" or (array_.dtype.kind not in "iu" and isinstance(ids, list | tuple)):
+    if array_.dtype.kind == "O" or (
+        isinstance(ids, list | tuple)
+        and (array_.dtype.kind not in "iu" or not {bool, np.bool_}.isdisjoint(map(type, ids)))
+    ):
         _check_one_by_one(place, list(ids), dtype)
         return np.array(ids, dtype)
     if array_.dtype.kind not in "iu":

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from loaderx.errors import OptionError
+from loaderx.store.format import WIDE
 from loaderx.store.options import Codec, check_choice, check_count, check_flag, check_level
 from loaderx.tokens.encoders import Encoder, function_name
 from loaderx.tokens.ids import choose_dtype
@@ -28,6 +29,8 @@ class Options:
 
     Attributes
     ----------
+    vocab_size : int or None
+        One more than the largest id that may come, where it is known.
     as_records : bool
         Records differ in length: the stores are ragged.
     window : int or None
@@ -51,6 +54,7 @@ class Options:
     allow_empty: bool
     codec: Codec
     level: int | None
+    vocab_size: int | None
 
     @property
     def as_records(self) -> bool:
@@ -74,7 +78,8 @@ class Options:
 
     def as_json(self) -> dict[str, Any]:
         """Return them as JSON."""
-        found = {name: getattr(self, name) for name in self.__slots__}
+        # The vocabulary's size decides about nothing that is written but the dtype.
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "vocab_size"}
         found["dtype"] = self.dtype.str
         found["text"] = self.text if isinstance(self.text, str) else f"{function_name(self.text)}()"
         found["side_streams"] = list(self.side_streams)
@@ -116,6 +121,14 @@ def check_options(
         vocab_size = check_count("vocab_size", vocab_size, least=1)
     elif encoder.vocab_size is not None:
         vocab_size = encoder.vocab_size
+    for option, value in (("eos_id", eos_id), ("pad_id", pad_id)):
+        if vocab_size is not None and value is not None and value >= vocab_size:
+            raise OptionError(
+                f"{option} is {value}, and the vocabulary's ids are 0 to {vocab_size - 1}: give one of them, or, where "
+                "the model has more, their number as vocab_size",
+                option=option,
+                value=value,
+            )
     if not isinstance(text, str) and not callable(text):
         raise OptionError(
             f"text is {text!r}: give a key, or a function from a record to its text",
@@ -123,23 +136,46 @@ def check_options(
             value=text,
         )
     check_choice("packing", packing, ("stream", "best_fit"))
+    what_is_last = _check_last(last, packing, sample_size)
+    if pad_id is not None and what_is_last != "pad":
+        raise OptionError(
+            f'pad_id is {pad_id}, and nothing is filled up: it is for last="pad", which is the default of '
+            'packing="best_fit" alone',
+            option="pad_id",
+            value=pad_id,
+        )
+    chosen = choose_dtype(dtype, vocab_size, [("eos_id", eos_id), ("pad_id", pad_id)])
+    streams = _check_side_streams(side_streams)
+    _check_size(sample_size, [chosen, *(SIDE_DTYPES[name] for name in streams)])
     return Options(
         encode=encoder.identity(),
         text=text,
         eos_id=eos_id,
         sample_size=sample_size,
-        dtype=choose_dtype(dtype, vocab_size, [("eos_id", eos_id), ("pad_id", pad_id)]),
+        dtype=chosen,
         packing=packing,  # type: ignore[arg-type]
-        last=_check_last(last, packing, sample_size),
+        last=what_is_last,
         pad_id=pad_id if pad_id is not None else eos_id or 0,
         window=_check_window(window, packing, sample_size),
-        side_streams=_check_side_streams(side_streams),
+        side_streams=streams,
         masked_types=_check_types(masked_types),
         mask_eos=check_flag("mask_eos", mask_eos),
         allow_empty=check_flag("allow_empty", allow_empty),
         codec=check_choice("codec", codec, _CODECS),
         level=check_level(level, codec),  # type: ignore[arg-type]
+        vocab_size=vocab_size,
     )
+
+
+def _check_size(sample_size: int | None, dtypes: list[np.dtype[Any]]) -> None:
+    most = WIDE.max_record_bytes // max(dtype.itemsize for dtype in dtypes)
+    if sample_size is not None and sample_size > most:
+        raise OptionError(
+            f"sample_size is {sample_size}, and a sample is a record, which has room for {most} tokens of its dtypes: "
+            "choose a smaller one",
+            option="sample_size",
+            value=sample_size,
+        )
 
 
 def _check_id(option: str, value: Any) -> int | None:

@@ -204,17 +204,21 @@ class RangeTokens:
         arrays = {}
         try:
             document = json.loads(data)
-            sample_size = int(document["sample_size"])
-            n_bytes = int(document["total_bytes_per_sample"])
+            sample_size = _whole(document["sample_size"])
+            n_bytes = _whole(document["total_bytes_per_sample"])
             for item in document["arrays"]:
                 dtype = np.dtype(item["dtype"])
-                arrays[str(item["name"])] = _Array(dtype, int(item["offset"]), sample_size * dtype.itemsize)
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+                if dtype.kind not in "iufb" or dtype.subdtype is not None:
+                    raise ValueError(f"dtype {item['dtype']!r} is none of numbers")
+                arrays[str(item["name"])] = _Array(
+                    dtype, _whole(item["offset"]), sample_size * dtype.itemsize
+                )
+        except (KeyError, TypeError, ValueError, SyntaxError, RecursionError) as error:
             raise SchemaError(f"{path}: is wrong: {type(error).__name__}: {error}", path=self._base) from None
         if TOKENS not in arrays or arrays[TOKENS].dtype.kind not in "iu" or sample_size < 1:
             raise SchemaError(f"{path}: has no array {TOKENS!r} of integers", path=self._base)
         for name, array in arrays.items():
-            if array.dtype.hasobject or not 0 <= array.offset <= n_bytes - array.n_bytes:
+            if not 0 <= array.offset <= n_bytes - array.n_bytes:
                 raise SchemaError(
                     f"{path}: array {name!r} does not lie in a sample's {n_bytes} bytes", path=self._base
                 )
@@ -223,3 +227,10 @@ class RangeTokens:
                 f"{self._folder}: its tokens are {arrays[TOKENS].dtype}, not {token_dtype}", path=self._base
             )
         return _Layout(sample_size, n_bytes, {TOKENS: arrays[TOKENS], **arrays})
+
+
+def _whole(value: Any) -> int:
+    """Return a number of a schema, which is a whole one."""
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is no whole number")
+    return value

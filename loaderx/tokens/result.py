@@ -21,7 +21,8 @@ class TokenizeResult:
     documents : int
         Documents taken in.
     skipped : dict of str to int
-        Documents left out, by what was wrong with them: "empty", "missing", "null", "not_text", "parts", "json".
+        Documents left out, by what was wrong with them: "empty", "missing", "null", "not_text", "parts",
+        "function" (`text` raised an exception), "json".
     tokens : int
         Tokens of the documents, the EOS behind each included.
     samples : int

@@ -15,6 +15,7 @@ from loaderx.store import files
 from loaderx.store.options import Codec
 from loaderx.store.trim import trim
 from loaderx.store.zrecord import Zrecord
+from loaderx.tokens.heads import Head
 from loaderx.tokens.options import Options
 from loaderx.tokens.packing import Records
 from loaderx.tokens.sides import POSITIONS, TOKENS
@@ -156,12 +157,12 @@ class Stores:
             path=store.path,
         )
 
-    def finish(self, asked: dict[str, Any], state: State) -> None:
+    def finish(self, asked: dict[str, Any], state: State, head: Head | None) -> None:
         """Close the stores and say what they hold; what is in the folder is complete then, and has reached the disk."""
         self.close()
         folders = store_folders(self._options)
         for name, place in folders.items():
             write_schema(self._folder / place, self._schemas[name])
             files.sync_directory(self._folder / place)
-        write_manifest(self._folder, asked, state, folders)
+        write_manifest(self._folder, asked, state, head, folders)
         files.sync_directory(self._folder)

@@ -18,7 +18,7 @@ class TextError(Exception):
 
     Parameters
     ----------
-    kind : {"empty", "missing", "null", "not_text", "parts"}
+    kind : {"empty", "missing", "null", "not_text", "parts", "function"}
     problem : str
         What is wrong with the record, without which.
     """
@@ -59,7 +59,10 @@ def read_text(record: Any, text: TextOf, allow_empty: bool) -> tuple[list[str], 
 
 def _find(record: Any, text: TextOf) -> Any:
     if callable(text):
-        return text(record)
+        try:
+            return text(record)
+        except Exception as error:
+            raise TextError("function", f"text raised {type(error).__name__}: {error}") from error
     if isinstance(record, str):
         return record
     if not isinstance(record, Mapping):

@@ -11,19 +11,21 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from loaderx.errors import SchemaError, StateMismatchError, ZrecordError
-from loaderx.store.options import check_choice, check_count, check_flag, check_path
+from loaderx.errors import OptionError, SchemaError, StateMismatchError, ZrecordError
+from loaderx.store.options import check_count, check_flag, check_path
 from loaderx.store.progress import Progress as Report
 from loaderx.store.progress import reporting
 from loaderx.tokens.batches import Batch, OnError, document_error, read_batches
 from loaderx.tokens.encoders import EncodeError, Encoder, as_encoder
+from loaderx.tokens.heads import Head, HeadTaker, check_head
 from loaderx.tokens.options import Options, check_options
 from loaderx.tokens.result import TokenizeResult
-from loaderx.tokens.sources import Source, open_source
+from loaderx.tokens.sources import ChangedFileError, Source, open_source
 from loaderx.tokens.state import PROGRESS, Progress, as_progress, check_same, read_manifest
 from loaderx.tokens.stores import Stores
 from loaderx.tokens.texts import TextOf
 from loaderx.tokens.unfinished import Unfinished, check_target, data_inode
+from loaderx.tokens.vocabulary import check_vocabulary
 from loaderx.tokens.windows import Commit, State, Windows, first_state
 from loaderx.tokens.workers import encode_all
 
@@ -50,7 +52,7 @@ def tokenize(
     add_special_tokens: bool = False,
     allow_empty: bool = False,
     on_error: OnError = "raise",
-    pattern: str = "**/*.jsonl",
+    pattern: str | None = None,
     codec: Literal["raw", "zstd", "zstd_shuffle"] = "zstd",
     level: int | None = None,
     workers: int = 0,
@@ -62,11 +64,11 @@ def tokenize(
     Parameters
     ----------
     source : path, sequence of pathlib.Path, Index, dataset, or iterable
-        A JSONL file, or a folder of them, or a store of lines; several files; anything with a length and ``[i]``, such
-        as a `loaderx.jsonl.JsonlDataset`; or any iterable of records, read once. Files are read through their index
-        where they have one, and line by line where not. A record is an object (a dict) or a string. Documents are
-        numbered from 0 in
-        their order: those of a `loaderx.jsonl.JsonlDataset` by their indices.
+        A JSONL file, or a folder of them, or a store of lines; several files, as `pathlib.Path`: strings in a list are
+        documents; anything with a length and ``[i]``, such as a `loaderx.jsonl.JsonlDataset`; or any iterable of
+        records, read once. One file or folder is read through its index where it has one, and line by line where not.
+        A record is an object (a dict) or a string. Documents are numbered from 0 in their order: those of a
+        `loaderx.jsonl.JsonlDataset` by their indices.
     dest : str or os.PathLike
         The dataset's folder, which appears when it is complete. Until then the run writes to ``DEST.unfinished``.
     encode : tokenizers.Tokenizer, transformers tokenizer, or callable
@@ -77,10 +79,10 @@ def tokenize(
     sample_size : int or None
         Tokens in a sample. None: every document is a record of a ragged dataset, as it is, without EOS.
     dtype : "auto" or dtype_like
-        "auto": the smallest unsigned type that holds the vocabulary and the ids given here; uint32 where the
-        vocabulary's size is not known. Readers need not be told.
+        "auto": the smallest unsigned type that holds the vocabulary; where its size is not known, uint32, or uint64 for
+        the ids given here. Readers need not be told.
     vocab_size : int, optional
-        One more than the largest id. None: the tokenizer's.
+        One more than the largest id; a larger one is an error. None: the tokenizer's; of a function not known.
     text : str or callable
         The key of a record's text, or a function that returns it. In place of a text there may be parts, a list of
         ``{"type": ..., "text": ...}``, each encoded by itself; where a record has no such key, its "parts" are taken.
@@ -91,7 +93,7 @@ def tokenize(
         What becomes of samples that are not full: the last one with "stream", and any with "best_fit". "keep" writes
         them as they are, so that the dataset is a ragged one. None: "drop" with "stream", "pad" with "best_fit".
     pad_id : int, optional
-        What fills samples up; None: `eos_id`.
+        What fills samples up, with ``last="pad"``; None: `eos_id`.
     window : int, optional
         Documents packed and written together; one of 4,194,304 tokens ends in any case. None: 8,192 with "best_fit",
         and no number with "stream".
@@ -108,9 +110,11 @@ def tokenize(
         Take documents without a character: an EOS each, in a ragged dataset a record of no tokens.
     on_error : {"raise", "skip"} or callable
         What to do about a record that is no JSON, or has no text: its key is missing, or the text is empty, null or no
-        string. "skip" counts it and goes on; a callable is called with the error first, and may raise it.
-    pattern : str
-        Which files of a folder without an index; as in `build_index`.
+        string, or the function `text` raises. "skip" counts it and goes on; a callable is called with the error first,
+        and may raise it.
+    pattern : str, optional
+        Which files of a folder, as in `build_index`; for nothing but folders. An index of another pattern is not used.
+        None: those that are indexed, or ``"**/*.jsonl"``.
     codec : {"raw", "zstd", "zstd_shuffle"}
         As in `write_dataset`; with "zstd" positions are shuffled.
     level : int, optional
@@ -131,7 +135,8 @@ def tokenize(
     Raises
     ------
     DocumentError
-        A record has no text, or its ids do not fit the dtype. What was written stays, and the next run goes on there.
+        A record has no text, or its ids are beyond the vocabulary or the dtype. What was written stays, and the next
+        run goes on there.
     JsonlError
         A line is no JSON.
     StaleIndexError
@@ -139,15 +144,23 @@ def tokenize(
     StateMismatchError
         A run with other options, or of another source, has written or begun `dest`.
     TokenizeError
-        A worker process died, or the documents have changed since the run was cut off.
-    OptionError, NotAStoreError, StoreLockedError, StoreFullError, StoreIOError, SchemaError
+        A worker process died; a file changed while it was read; or the documents have changed since the run was cut
+        off.
+    OptionError, ArchiveError, NotAStoreError, StoreLockedError, StoreFullError, StoreIOError, SchemaError
+
+    Warns
+    -----
+    StaleIndexWarning
+        The index lacks files, or what was added to some: only what is indexed is taken.
 
     Notes
     -----
     Killed at any moment, the next run with the same arguments goes on behind the last window that was written, and the
     files are in the end those of a run that was not. They do not depend on `workers` either. Takes memory for a window
     and some batches. Everything but `encode` in worker processes runs in this process; `text` and `on_error` in this
-    thread, and so does a callable `encode` with ``workers=0``. Where the dataset is complete nothing is done.
+    thread, and so does a callable `encode` with ``workers=0``. Where the dataset is complete nothing is done, but
+    that the first documents, 64 at most, are read and encoded again, to know the source and the encoder by. What
+    differs only behind them is noticed in files, not in a sequence or an iterable.
 
     Examples
     --------
@@ -179,8 +192,12 @@ def tokenize(
         codec=codec,
         level=level,
     )
-    if not callable(on_error):
-        check_choice("on_error", on_error, ("raise", "skip"))
+    if not callable(on_error) and on_error not in ("raise", "skip"):
+        raise OptionError(
+            f'on_error is {on_error!r}: give "raise", "skip", or a function that is called with the error',
+            option="on_error",
+            value=on_error,
+        )
     workers = check_count("workers", workers, most=_MOST_WORKERS)
     check_flag("overwrite", overwrite)
     target = Path(os.path.realpath(check_path(dest)))
@@ -217,12 +234,9 @@ class _Run:
         manifest = read_manifest(self._target)
         if manifest is None:
             return None
-        check_same(
-            self._asked,
-            manifest,
-            self._target,
-            "Choose another dest, or overwrite=True to replace the dataset",
-        )
+        advice = "Choose another dest, or overwrite=True to replace the dataset"
+        check_same(self._asked, manifest, self._target, advice)
+        self._check_head(Head.from_json(manifest["first_documents"]), self._target, advice)
         unfinished = Unfinished(self._target)
         if unfinished.path.is_dir():  # killed between giving the dataset its name and tidying up
             with unfinished:
@@ -241,13 +255,16 @@ class _Run:
             was_complete=True,
         )
 
+    def _check_head(self, head: Head | None, where: Path, advice: str) -> None:
+        check_head(head, self._source, self._encoder, self._options, where, advice)
+
     def go_on(self, overwrite: bool, progress: Report) -> TokenizeResult:
         """Write the dataset, from where a run was cut off, or from the beginning."""
         with Unfinished(self._target) as unfinished:
             reached = self._reached(unfinished, overwrite)
             if not unfinished.is_installed(reached):
                 if reached.data is None:
-                    reached = self._write(unfinished, reached.state, progress)
+                    reached = self._write(unfinished, reached, progress)
                 unfinished.install(reached)
             else:
                 unfinished.remove()
@@ -268,13 +285,17 @@ class _Run:
         try:
             found = unfinished.read()
             if found is not None:
-                check_same(
-                    self._asked,
-                    found,
-                    unfinished.path,
-                    "Give the same to go on with it, or overwrite=True to begin anew",
-                )
-                return as_progress(unfinished.path / PROGRESS, found, self._options)
+                advice = "Give the same to go on with it, or overwrite=True to begin anew"
+                check_same(self._asked, found, unfinished.path, advice)
+                reached = as_progress(unfinished.path / PROGRESS, found, self._options)
+                self._check_head(reached.head, unfinished.path, advice)
+                if (
+                    reached.data is None
+                    or unfinished.is_installed(reached)
+                    or unfinished.is_complete(reached)
+                ):
+                    return reached
+                # Finished, and then moved away or removed: there is nothing to go on with.
         except (SchemaError, StateMismatchError):
             if not overwrite:
                 raise
@@ -283,9 +304,10 @@ class _Run:
         unfinished.write(begun)
         return begun
 
-    def _write(self, unfinished: Unfinished, state: State, progress: Report) -> Progress:
+    def _write(self, unfinished: Unfinished, reached: Progress, progress: Report) -> Progress:
         """Write all records that are not written yet, and return the progress of the complete dataset."""
-        written = state
+        written = state = reached.state
+        taker = HeadTaker(reached.head)
         try:
             with (
                 reporting(progress, self._source.total_bytes) as report,
@@ -296,27 +318,33 @@ class _Run:
                 def write(commit: Commit) -> None:
                     nonlocal written
                     stores.write(commit)
-                    unfinished.write(Progress(self._asked, commit.state))
+                    unfinished.write(Progress(self._asked, commit.state, taker.of(commit.state.documents)))
                     written = commit.state
 
                 writing: Future[None] | None = None
-                for commit in self._commits(state, report):
+                for commit in self._commits(state, taker, report):
                     if writing is not None:
                         writing.result()
                     writing = writer.submit(write, commit)
                 assert writing is not None, "the last commit always comes"
                 writing.result()
-                stores.finish(self._asked, written)
-        except Exception:
+                stores.finish(self._asked, written, taker.of(written.documents))
+        except Exception as error:
+            if isinstance(error, ChangedFileError) and written.place is not None:
+                # Nobody knows which version of the file the documents are of that were written.
+                spoiled = {**self._asked["source"], "changed_while_read": str(error.path)}
+                unfinished.write(
+                    Progress({**self._asked, "source": spoiled}, written, taker.of(written.documents))
+                )
             if written.place is None:  # nothing is lost with it
                 with contextlib.suppress(ZrecordError, OSError):
                     unfinished.remove()
             raise
-        complete = Progress(self._asked, written, data_inode(unfinished))
+        complete = Progress(self._asked, written, taker.of(written.documents), data_inode(unfinished))
         unfinished.write(complete)
         return complete
 
-    def _commits(self, state: State, report: Callable[[int], None]) -> Iterator[Commit]:
+    def _commits(self, state: State, taker: HeadTaker, report: Callable[[int], None]) -> Iterator[Commit]:
         """Yield what is to be written behind a state."""
         source, options = self._source, self._options
         windows = Windows(options, state)
@@ -329,6 +357,8 @@ class _Run:
         last = Batch()
         try:
             for last, (ids, lengths) in encoded:
+                check_vocabulary(last, ids, lengths, options.vocab_size)
+                taker.take(last, ids, lengths)
                 yield from windows.add(last, ids, lengths)
                 if source.total_bytes is None:
                     report(ids.nbytes)

@@ -111,7 +111,16 @@ class Unfinished:
 
     def is_installed(self, progress: Progress) -> bool:
         """Return whether the finished data has the target's name already."""
-        return progress.data is not None and _inode(self._target) == progress.data
+        # A folder that was made when the dataset was gone may have its number.
+        return (
+            progress.data is not None
+            and _inode(self._target) == progress.data
+            and (self._target / MANIFEST).exists()
+        )
+
+    def is_complete(self, progress: Progress) -> bool:
+        """Return whether the finished data is here, and only its name is to be given."""
+        return progress.data is not None and _inode(self.data) == progress.data
 
     def install(self, progress: Progress) -> None:
         """Give the finished data the target's name; what was there is exchanged for it and removed.

@@ -63,6 +63,7 @@ def encode_all(
         depth = 2 * workers + 1
     waiting: deque[tuple[Batch, Future[Ids]]] = deque()
     failed: Exception | None = None
+    is_through = False
     try:
         for found in _what_comes(batches):
             if isinstance(found, Exception):
@@ -75,9 +76,12 @@ def encode_all(
             yield _next(waiting)
         if failed is not None:
             raise failed
+        is_through = True
     except _broken_pool() as error:
         raise _died() from error
     finally:
+        if not is_through:
+            _kill_workers(pool)
         pool.shutdown(cancel_futures=True)
 
 
@@ -130,6 +134,13 @@ def _processes(encoder: Encoder, workers: int) -> Executor:
 
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(workers, context, _begin_worker, (_pickled(encoder),))
+
+
+def _kill_workers(pool: Executor) -> None:
+    """End processes whatever they do: nobody wants what they encode any more, and an encoder may never return."""
+    # No public name before Python 3.14.
+    for process in list((getattr(pool, "_processes", None) or {}).values()):
+        process.kill()
 
 
 def _pickled(encoder: Encoder) -> bytes:

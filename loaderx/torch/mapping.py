@@ -15,6 +15,7 @@ from loaderx._core.threads import limit_this_thread
 from loaderx.arrays.ragged import RaggedDataset
 from loaderx.loader.streams import RandomAccess, check_streams
 from loaderx.store.options import check_flag
+from loaderx.tokens.dataset import TokensDataset
 from loaderx.torch.tensors import to_tensors
 
 
@@ -23,7 +24,7 @@ def as_map_dataset(streams: RandomAccess | Mapping[str, RandomAccess], *, widen:
 
     Parameters
     ----------
-    streams : Dataset, RaggedDataset, or mapping of str to these
+    streams : Dataset, RaggedDataset, loaderx.tokens.TokensDataset, or mapping of str to these
         Or to anything with ``len()`` and ``__getitems__(idxs)``.
     widen : bool
         As in `to_tensors`.
@@ -32,7 +33,7 @@ def as_map_dataset(streams: RandomAccess | Mapping[str, RandomAccess], *, widen:
     -------
     MapDataset
         A sample is a tensor, or a dict of them where `streams` is a mapping. A record of a RaggedDataset is a tensor of
-        its rows.
+        its rows, and a sample of a TokensDataset with side streams a dict of tensors.
 
     Raises
     ------
@@ -110,7 +111,7 @@ class MapDataset(TorchDataset):
         for name, stream in self.streams.items():
             read = stream.__getitems__(idxs)
             batch[name] = to_tensors(read, widen=self._widen)
-            parts[name] = _split(batch[name], isinstance(stream, RaggedDataset), len(indices))
+            parts[name] = _split(batch[name], _is_ragged(stream), len(indices))
         if self._is_one:
             return Samples(parts["data"], batch["data"])
         return Samples(
@@ -118,15 +119,22 @@ class MapDataset(TorchDataset):
         )
 
 
+def _is_ragged(stream: Any) -> bool:
+    """Return whether arrays of a stream come as ``(values, row_splits)``."""
+    return isinstance(stream, RaggedDataset) or (
+        isinstance(stream, TokensDataset) and stream.sample_size is None
+    )
+
+
 def _split(batch: Any, is_ragged: bool, n: int) -> list[Any]:
     """Return what each sample of a batch of tensors has."""
-    if is_ragged:
+    if is_ragged and isinstance(batch, tuple):
         values, row_splits = batch
         return list(values.split(row_splits.diff().tolist()))
     if isinstance(batch, torch.Tensor):
         return list(batch.unbind())
     if isinstance(batch, dict):
-        columns = zip(*(_split(item, False, n) for item in batch.values()), strict=True)
+        columns = zip(*(_split(item, is_ragged, n) for item in batch.values()), strict=True)
         return [dict(zip(batch, sample, strict=True)) for sample in columns]
     if isinstance(batch, tuple):
         return list(zip(*(_split(item, False, n) for item in batch), strict=True))
@@ -159,7 +167,8 @@ def collate(samples: Any) -> Any:
     Returns
     -------
     object
-        A tensor with the samples along its first axis, or a dict of them; of a RaggedDataset ``(values, row_splits)``.
+        A tensor with the samples along its first axis, or a dict of them; of a RaggedDataset ``(values, row_splits)``,
+        and of a TokensDataset whose samples differ in length that of every stream.
 
     Raises
     ------

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -232,3 +233,27 @@ def test_names_move_no_cursor_and_end_no_line(run: Run, tmp_path: Path) -> None:
     for outcome in outcomes:
         for text in (outcome.out, outcome.err):
             assert all(line.isprintable() for line in text.split("\n"))
+
+
+def test_a_reader_that_went_away_is_no_fault_of_a_path(
+    start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"1\n2\n")
+    for options in ((), ("--check",), ("--check", "--json")):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        with start("loaderx", "index", tmp_path, *options, stdout=write_end) as process:
+            os.close(write_end)
+            assert process.communicate()[1] == ""
+        assert process.returncode == 141
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "1>&- 2>&-", "0<&- 1>&- 2>&-"])
+def test_streams_that_the_caller_closed(closed: str, tmp_path: Path) -> None:
+    """The work is done, and the exit code says so."""
+    (tmp_path / "a.jsonl").write_bytes(b"1\n2\n")
+    command = f'"{sys.executable}" -m loaderx index "{tmp_path}" {closed}'
+    assert subprocess.run(command, shell=True, timeout=60).returncode == 0
+    assert (tmp_path / "index" / "index.json").exists()
+    command = f'"{sys.executable}" -m loaderx index "{tmp_path / "none"}" {closed}'
+    assert subprocess.run(command, shell=True, timeout=60).returncode == 2

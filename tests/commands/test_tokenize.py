@@ -109,12 +109,14 @@ def test_what_is_wrong_is_one_line(fails: Fails, made: Path, tmp_path: Path) -> 
     words: list[object] = ["tokenize", made / "a.jsonl", tmp_path / "t"]
     tokenizer: list[object] = ["--tokenizer", made / "tokenizer.json"]
     assert "--tokenizer" in fails(*words)
-    assert "eos_id is None" in fails(*words, *tokenizer)
+    assert "--eos is missing" in fails(*words, *tokenizer)
     assert "no token '<end>'" in fails(*words, *tokenizer, "--eos", "<end>")
+    assert "no token '9999" in fails(*words, *tokenizer, "--eos", "9" * 5000)
+    assert "--dtype is ','" in fails(*words, *tokenizer, "--eos", "0", "--dtype", ",")
     assert "No such file" in fails(*words, "--tokenizer", tmp_path / "none.json", "--eos", "0")
     (tmp_path / "bad.json").write_text("{}")
     assert "not a tokenizer.json" in fails(*words, "--tokenizer", tmp_path / "bad.json", "--eos", "0")
-    assert "--sample-size" in fails(*words, *tokenizer, "--sample-size", "many")
+    assert "--sample-size: 'many' is no number" in fails(*words, *tokenizer, "--sample-size", "many")
     assert "nothing" in fails("tokenize", tmp_path / "nothing", tmp_path / "t", *tokenizer, "--eos", "0")
     write_jsonl(tmp_path / "bad.jsonl", [{"text": "one"}, {"txt": "two"}])
     line = fails("tokenize", tmp_path / "bad.jsonl", tmp_path / "t", *tokenizer, "--eos", "0")
@@ -122,6 +124,74 @@ def test_what_is_wrong_is_one_line(fails: Fails, made: Path, tmp_path: Path) -> 
         f"loaderx tokenize: {tmp_path}/bad.jsonl, line 2 (document 1): it has no key 'text'; it has 'txt'"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.json", "bad.jsonl"]
+
+
+def test_errors_have_the_commands_words(run: Run, fails: Fails, made: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [{"text": "one"}])
+    words: list[object] = [
+        "tokenize",
+        tmp_path / "a.jsonl",
+        tmp_path / "t",
+        "--tokenizer",
+        made / "tokenizer.json",
+    ]
+    line = fails(*words, "--eos", "99999")
+    assert line.startswith("loaderx tokenize: --eos is 99999, and the vocabulary's ids are 0 to ")
+    assert line.endswith("their number as --vocab-size")
+    assert "--pad is 5000" in fails(
+        *words, "--eos", "0", "--last", "pad", "--pad", "5000", "--vocab-size", "5000"
+    )
+    line = fails(*words, "--eos", "0", "--packing", "best_fit", "--last", "drop")
+    assert line.startswith("loaderx tokenize: --last is ") and "--packing best_fit" in line
+    line = fails(*words, "--sample-size", "none", "--last", "pad")
+    assert line.startswith("loaderx tokenize: --last is 'pad', and --sample-size none packs nothing")
+    assert "--pad is 7, and nothing is filled up: it is for --last pad" in fails(
+        *words, "--eos", "0", "--pad", "7"
+    )
+    assert "--pattern is 'b*'" in fails(*words, "--eos", "0", "--pattern", "b*")
+    assert run(*words, "--eos", "0", "--sample-size", 2, "--vocab-size", 99_999, "--quiet") == (0, "", "")
+    assert TokensDataset(tmp_path / "t").dtype == "uint32"
+    line = fails(*words, "--eos", "0", "--sample-size", 3, "--vocab-size", 99_999)
+    assert "--sample-size was 2, and is 3. Choose another DEST, or --overwrite" in line
+    (tmp_path / "b.jsonl").write_text('{"text"\n')
+    assert "with --skip-bad" in fails(
+        "tokenize", tmp_path / "b.jsonl", tmp_path / "u", *words[3:], "--eos", "0"
+    )
+
+
+def test_nothing_in_it_is_warned_of(run: Run, made: Path, tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": "one"}, {"text": "two"}])
+    words: list[object] = ["--tokenizer", made / "tokenizer.json", "--eos", "0", "--json"]
+    code, _, err = run("tokenize", path, tmp_path / "t", *words)
+    assert (code, err) == (
+        0, f"loaderx tokenize: warning: {tmp_path}/t has no samples: 8 tokens are fewer than a sample has\n"
+    )  # fmt: skip
+    code, _, err = run("tokenize", path, tmp_path / "u", *words, "--text", "body", "--skip-bad")
+    assert code == 0 and err.endswith("u has no samples: all 2 documents were skipped\n")
+    path.write_text("")
+    code, _, err = run("tokenize", path, tmp_path / "v", *words)
+    assert code == 0 and err.endswith("v has no samples: there are no documents\n")
+
+
+def test_what_an_index_lacks_is_one_line(run: Run, made: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": "one"}])
+    assert run("index", tmp_path / "in").code == 0
+    write_jsonl(tmp_path / "in" / "b.jsonl", [{"text": "two"}])
+    words: list[object] = [
+        "--tokenizer",
+        made / "tokenizer.json",
+        "--eos",
+        "0",
+        "--sample-size",
+        2,
+        "--quiet",
+    ]
+    assert run("tokenize", tmp_path / "in", tmp_path / "t", *words) == (
+        0, "", f"loaderx tokenize: warning: {tmp_path}/in: its index lacks 1 new file ({tmp_path}/in/b.jsonl): only "
+        f"what is indexed is tokenized. Index the rest by python -m loaderx index {tmp_path}/in --update\n",
+    )  # fmt: skip
+    assert run("index", tmp_path / "in", "--update").code == 0
+    assert run("tokenize", tmp_path / "in", tmp_path / "u", *words) == (0, "", "")
 
 
 def test_without_tokenizers_it_says_what_to_install(

@@ -29,6 +29,7 @@ from loaderx import (
 )
 from loaderx._core.buffers import idle_bytes
 from loaderx.errors import ClosedError, LoaderError, SchemaError, StateMismatchError
+from loaderx.tokens import TokensDataset, tokenize
 from loaderx.torch import (
     Samples,
     as_iterable_dataset,
@@ -599,6 +600,48 @@ def test_records_of_different_lengths(tmp_path: Path) -> None:
     assert dataset[1].shape == (0, 2)
     padded = torch.nn.utils.rnn.pad_sequence(list(samples), batch_first=True)
     assert padded.shape == (3, 5, 2)
+
+
+@pytest.mark.parametrize("side_streams", [[], ["positions", "document_ids"]])
+@pytest.mark.parametrize(
+    "options", [{"sample_size": None}, {"sample_size": 4, "last": "keep"}, {"sample_size": 4}]
+)
+def test_samples_of_tokens(tmp_path: Path, options: dict[str, Any], side_streams: list[str]) -> None:
+    # 7 tokens with EOS behind each document, 6 without: so many as a batch has row splits, if it is the wrong one.
+    tokenize(["aa", "bbb", "c"], tmp_path / "t", encode, eos_id=0, side_streams=side_streams, **options)
+    tokens = TokensDataset(tmp_path / "t")
+    dataset = as_map_dataset(tokens)
+    for order in ([0, 1], [1, 0, 1], [0], [], list(range(len(tokens)))):
+        samples = dataset.__getitems__(order)
+        assert len(samples) == len(order)
+        for number, sample in zip(order, samples, strict=True):
+            assert same(sample, tokens[number])
+        assert same(collate(samples) if order else samples.batch, tokens.__getitems__(order))
+    beside = as_map_dataset({"x": tokens, "n": ArrayStream(np.arange(len(tokens)))})
+    assert same(beside[1]["x"], tokens[1]) and beside[1]["n"].item() == 1
+    # PyTorch's own loader: batches of one length with its own collate, others with a function of the user's.
+    if tokens.sample_size is not None:
+        (batch,) = TorchDataLoader(dataset, batch_size=len(tokens))
+        assert same(batch, tokens[:])
+        (tensor,) = [batch["tokens"]] if side_streams else [batch]
+        assert torch.nn.Embedding(256, 2)(tensor).shape == (len(tokens), 4, 2)
+
+
+def encode(text: str) -> list[int]:
+    return list(text.encode())
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Return whether tensors are arrays, in dicts and tuples of any kind."""
+    if isinstance(expected, dict):
+        return list(found) == list(expected) and all(same(found[name], expected[name]) for name in expected)
+    if isinstance(expected, tuple):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    return (
+        isinstance(found, torch.Tensor)
+        and found.shape == expected.shape
+        and found.tolist() == expected.tolist()
+    )
 
 
 class Nested:

@@ -28,3 +28,16 @@ def length_of_n(raw: bytes) -> int:
 def read(dataset: JsonlDataset, idxs: list[int]) -> tuple[int, list[Any], Any, int]:
     """Return this process's number and what it reads."""
     return os.getpid(), dataset.__getitems__(idxs), dataset[idxs[0]], len(dataset)
+
+
+class Wrapped:
+    """A stream that reads another one."""
+
+    def __init__(self, stream: JsonlDataset) -> None:
+        self.stream = stream
+
+    def __len__(self) -> int:
+        return len(self.stream)
+
+    def __getitems__(self, idxs: Any) -> list[Any]:
+        return self.stream.__getitems__(idxs)

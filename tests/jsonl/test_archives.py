@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import lzma
 import tarfile
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from loaderx import ArchiveError
+from loaderx.jsonl import build_index
 from loaderx.jsonl.archives import TextFile
 from tests.jsonl.texts import COMPRESSIONS, zstd_frame
 
@@ -116,9 +118,10 @@ def test_damaged_in_the_second_stream(suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
-def test_something_else_behind_a_stream(suffix: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [b"and some words that nobody compressed\n", b"\n"])
+def test_something_else_behind_a_stream(suffix: str, more: bytes, tmp_path: Path) -> None:
     path = tmp_path / f"a.{suffix}"
-    path.write_bytes(COMPRESSIONS[suffix](TEXT) + b"and some words that nobody compressed\n")
+    path.write_bytes(COMPRESSIONS[suffix](TEXT) + more)
     with pytest.raises(ArchiveError, match="damaged") as caught:
         for _ in TextFile(path):
             pass
@@ -135,6 +138,31 @@ def test_files_of_another_kind(tmp_path: Path) -> None:
         with pytest.raises(ArchiveError, match=words) as caught:
             TextFile(tmp_path / name)
         assert (caught.value.problem, caught.value.whole_bytes) == ("of another kind", 0)
+
+
+OTHERS = {
+    "Z": (b"\x1f\x9d\x90", r"\(\.Z\)"),
+    "lzma": (lzma.compress(TEXT, lzma.FORMAT_ALONE), "an lzma file"),
+    "parquet": (b"PAR1\x15\x04\x15", "a Parquet file"),
+    "arrow": (b"ARROW1\0\0\xff\xff", "an Arrow file"),
+    "gz": (gzip.compress(TEXT), "within it is a gzip file"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_would_become_lines_of_nonsense(name: str, tmp_path: Path) -> None:
+    data, words = OTHERS[name]
+    for suffix, compress in {"": bytes, **COMPRESSIONS}.items():
+        if suffix == "" and name == "gz":
+            continue  # which is text, compressed
+        path = tmp_path / f"a.{name}.{suffix}"
+        path.write_bytes(compress(data))
+        with pytest.raises(ArchiveError, match=words) as caught:
+            b"".join(TextFile(path))
+        assert (caught.value.file, caught.value.problem) == (path, "of another kind")
+    (tmp_path / "plain.jsonl").write_bytes(data)
+    with pytest.raises(ArchiveError):
+        build_index(tmp_path / "plain.jsonl")
 
 
 def test_an_archive_of_files_is_no_text(tmp_path: Path) -> None:

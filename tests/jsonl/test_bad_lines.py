@@ -185,6 +185,25 @@ def test_line_numbers_are_those_of_counting(monkeypatch: pytest.MonkeyPatch) -> 
     assert numbers.number_at(0, 5000) is None
 
 
+@pytest.mark.parametrize("step", [2, 2 * 7919])
+def test_counting_many_lines_reads_the_file_few_times(step: int) -> None:
+    """However many places are known, and in whatever order they are asked for."""
+    data = b"x\n" * 20_000
+    read = 0
+
+    def read_at(file: int, byte_offset: int, n_bytes: int) -> bytes:
+        nonlocal read
+        read += n_bytes
+        return data[byte_offset : byte_offset + n_bytes]
+
+    numbers = LineNumbers(read_at)
+    for i in range(20_000):
+        at = i * step % len(data)
+        assert numbers.number_at(0, at) == at // 2 + 1
+    # in order once; else for each line some hundredth part
+    assert read <= (len(data) if step == 2 else 20_000 * len(data) // 100)
+
+
 def test_counting_many_errors_is_no_longer_than_reading_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

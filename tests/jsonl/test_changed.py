@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from loaderx.errors import NotAnIndexError, StaleIndexError, StaleIndexWarning
-from loaderx.jsonl import Index, build_index, scan, update_index
+from loaderx.jsonl import (
+    ByteRangeDataset,
+    Index,
+    JsonlDataset,
+    TextLinesDataset,
+    build_index,
+    scan,
+    update_index,
+)
 from tests.jsonl.oracle import lines_of, rows_of
 from tests.jsonl.samples import bytes_below, samples_of, write
 
@@ -107,6 +115,13 @@ def test_what_only_grew_is_warned_of(tmp_path: Path) -> None:
     with pytest.warns(StaleIndexWarning, match=r"0\.jsonl and 2 more files: grown .* update_index") as caught:
         index = Index.open(base)
     assert caught[0].filename == __file__
+    for call in (JsonlDataset, TextLinesDataset, ByteRangeDataset):
+        with pytest.warns(StaleIndexWarning) as caught:
+            dataset = call(base)
+        assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(StaleIndexWarning) as caught:
+        dataset.__reduce__()[0](*dataset.__reduce__()[1])
+    assert [warning.filename for warning in caught] == [__file__]
     assert index.grown == [str(base / f"{i}.jsonl") for i in range(3)]
     assert index.locations.tolist() == rows_of([b"1\n", LARGE, b""])
     assert Index.open(base, check=False).grown == []

@@ -7,6 +7,7 @@ import os
 import resource
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import numpy as np
 import pytest
 
 from loaderx import (
+    Dataset,
     LoaderxError,
     NotAnIndexError,
+    NotAStoreError,
     OptionError,
     SchemaError,
     StaleIndexError,
@@ -260,6 +263,8 @@ def test_no_index_and_a_store_of_something_else(tmp_path: Path) -> None:
             JsonlDataset(store)
     (store / "lines.json").write_bytes(b'{"version": 1, "more": 0, "format": "loaderx-lines"}')
     assert JsonlDataset(store)[0] == 1
+    with pytest.raises(NotAStoreError, match=r"a store of lines opens with loaderx\.jsonl\.JsonlDataset"):
+        Dataset(store)
 
 
 def test_paths_outside_are_refused(tmp_path: Path) -> None:
@@ -310,3 +315,35 @@ def test_how_many_files_are_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
     for soft, expected in ((64, 16), (1024, 256), (1 << 20, 256), (3, 1), (resource.RLIM_INFINITY, 256)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, resource.RLIM_INFINITY))
         assert range_source.most_open_files() == expected
+
+
+@pytest.mark.parametrize("spare", [6, 12, 40])
+def test_a_batch_of_more_files_than_may_be_open(tmp_path: Path, io: Any, spare: int) -> None:
+    """Also where many threads read at once, and where the limit fell after the dataset was opened."""
+    n = 500
+    for number in range(n):
+        (tmp_path / str(number)).write_bytes(b"%d\n" % number)
+    write_index(tmp_path, [str(number) for number in range(n)], [(i, 0, len(str(i)) + 1) for i in range(n)])
+
+    def read() -> int:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        orders = [np.random.default_rng(seed).permutation(n) for seed in range(4)]
+        with JsonlDataset(tmp_path, io=io) as dataset:
+            assert dataset.__getitems__(orders[0]) == orders[0].tolist()
+            gc.collect()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 200, hard))
+            assert dataset.__getitems__(orders[1]) == orders[1].tolist()
+        del dataset
+        gc.collect()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + spare, hard))
+        with JsonlDataset(tmp_path, io=io) as dataset:
+            assert dataset[:] == list(range(n))
+            assert list(dataset) == list(range(n))
+            dataset.prefetch(orders[0])
+            if spare > 6:
+                with ThreadPoolExecutor(4) as pool:
+                    for order, found in zip(orders, pool.map(dataset.__getitems__, orders), strict=True):
+                        assert found == order.tolist()
+        return 0
+
+    assert in_child(read, timeout_s=60) == 0

@@ -14,7 +14,7 @@ import pytest
 
 from loaderx._core.checksum import hash64
 from loaderx.errors import NotAnIndexError, OptionError, StaleIndexError
-from loaderx.jsonl import Index, build_index
+from loaderx.jsonl import Index, build_index, update_index
 from tests.jsonl.samples import write
 
 
@@ -86,6 +86,10 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
     "ends_behind": lambda facts: facts["files"][0].update(indexed_bytes=5),
     "mtime": lambda facts: facts["files"][0].update(mtime_ns="now"),
     "sample": lambda facts: facts["files"][0].update(unfinished_sample=-1),
+    "no_pattern": lambda facts: facts.update(pattern=""),
+    "another_sample": lambda facts: facts["files"][-1].update(unfinished_sample=0),
+    "no_such_sample": lambda facts: facts["files"][-1].update(unfinished_sample=2**62),
+    "another_start": lambda facts: facts["files"][-1].update(unfinished_sample=2, indexed_bytes=1),
     "no_fingerprint": lambda facts: facts["files"][0].pop("fingerprint"),
     "a_list": lambda facts: facts.update(files=[[]]),
 }
@@ -104,6 +108,28 @@ def test_facts_that_are_none(data: bytes, base: Path) -> None:
     (base / "index" / "index.json").write_bytes(data)
     with pytest.raises(StaleIndexError, match="damaged"):
         Index.open(base)
+
+
+def test_a_name_with_a_nul(base: Path) -> None:
+    (base / "index" / "file_location.txt").write_bytes(b"a\0b.jsonl\n")
+    for is_ours in (True, False):
+        with pytest.raises(StaleIndexError, match=r"file_location\.txt: it is damaged: .* NUL"):
+            Index.open(base)
+        if is_ours:
+            (base / "index" / "index.json").unlink()
+
+
+def test_going_on_within_a_line_is_refused(base: Path) -> None:
+    """The sample of a line would be there twice, or another's overwritten."""
+    edit(base, lambda facts: facts["files"][0].update(indexed_bytes=1))
+    with open(base / "0.jsonl", "ab") as file:
+        file.write(b"9\n")
+    places = (base / "index" / "sample_locations.bin").read_bytes()
+    with pytest.raises(
+        StaleIndexError, match=r"index\.json: it is damaged: .*0\.jsonl begins at byte 1, where"
+    ):
+        update_index(base)
+    assert (base / "index" / "sample_locations.bin").read_bytes() == places
 
 
 def test_a_later_version(base: Path) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderx import ClosedError, DataLoader, JsonlError, Sampler
+from loaderx import ClosedError, DataLoader, JsonlError, LoaderError, OptionError, Sampler
 from loaderx.jsonl import ByteRangeDataset, JsonlDataset, TextLinesDataset, build_index
 from tests.jsonl import reading_kit
-from tests.jsonl.kit import write_corpus, write_line_store
+from tests.jsonl.kit import write_corpus, write_files, write_line_store
 from tests.store.children import in_child
 
 N = 2000
@@ -211,6 +211,36 @@ def test_bad_lines_behind_a_loader(tmp_path: Path) -> None:
             for _ in range(10):
                 batch = next(loader)
                 assert np.array_equal(batch["n"], np.where(batch["label"] % 5, batch["label"], -1))
+
+
+@pytest.mark.parametrize("path", ["corpus", "lines.zr"])
+def test_skipping_beside_another_stream_is_refused(tmp_path: Path, path: str) -> None:
+    """Lines and labels that are not of the same record would be wrong without a word."""
+    write_files(tmp_path / "corpus", {"a.jsonl": b"1\n{oops\n3\n"})
+    write_line_store(tmp_path / "lines.zr", [b"1", b"{oops", b"3"])
+    skipping = JsonlDataset(tmp_path / path, on_error="skip")
+    with pytest.raises(OptionError, match=r"streams\['text'\] leaves out .*function as on_error"):
+        DataLoader({"label": np.arange(3), "text": skipping}, batch_size=2)
+    with pytest.raises(OptionError, match=r"streams\['text'\] leaves out"):
+        DataLoader({"label": np.arange(3), "text": pickle.loads(pickle.dumps(skipping))}, batch_size=2)
+    with DataLoader({"text": skipping}, 0, 3, mode="sequential") as loader:
+        assert next(loader) == {"text": [1, 3]}
+
+
+@pytest.mark.parametrize("worker_type", ["thread", "process"])
+def test_a_list_that_is_too_short_is_not_paired(tmp_path: Path, worker_type: Any) -> None:
+    """A stream of the user's that reads a dataset which leaves out lines is not known for that."""
+    write_files(tmp_path, {"a.jsonl": b"1\n2\n{oops\n4\n"})
+    texts = reading_kit.Wrapped(JsonlDataset(tmp_path, on_error="skip"))
+    with DataLoader(
+        {"text": texts, "label": np.arange(4)}, 1, 2, mode="sequential", worker_type=worker_type
+    ) as loader:
+        assert next(loader)["text"] == [1, 2]
+        with pytest.raises(LoaderError, match="list of 1 for 2 indices") as caught:
+            next(loader)
+        assert caught.value.step == 1 and "in stream 'text'" in getattr(caught.value, "__notes__", [])
+    with DataLoader({"text": texts}, 0, 2, mode="sequential") as loader:
+        assert [next(loader)["text"] for _ in range(2)] == [[1, 2], [4]]
 
 
 def test_a_bad_line_is_raised_by_next(tmp_path: Path) -> None:

@@ -137,6 +137,13 @@ def test_an_index_error_says_where(dataset: JsonlDataset) -> None:
     with pytest.raises(RecordIndexError) as caught:
         dataset[[0, 3, -N - 1, N]]
     assert (caught.value.index, caught.value.position, caught.value.length) == (-N - 1, 2, N)
+    assert "position 2 of the batch" in str(caught.value)
+
+
+def test_an_index_alone_is_of_no_batch(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.jsonl": b"1\n"})
+    with pytest.raises(RecordIndexError, match="index 1 is out of range: there are 1 samples"):
+        JsonlDataset(tmp_path)[1]
 
 
 def test_length_and_passes(dataset: JsonlDataset, objects: list[Any]) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
+import gzip
+import lzma
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 
-from loaderx.errors import OptionError
+from loaderx.errors import ArchiveError, OptionError
 from loaderx.jsonl import Index, build_index, update_index
 from loaderx.jsonl.layout import find_place
 from loaderx.jsonl.walk import find_files, find_paths
 from loaderx.store.natural import name_key, natural_key
+from tests.jsonl.kit import write_line_store
 from tests.jsonl.samples import samples_of, write
 
 
@@ -203,3 +208,48 @@ def test_names_that_differ_in_a_number_are_in_the_order_of_all_others(
         (tmp_path / name).touch()
     expected = sorted(names, key=lambda name: (name_key(name), name))
     assert find_paths(tmp_path, "*") == [str(tmp_path / name) for name in expected]
+
+
+COMPRESSED = {
+    "a.jsonl.gz": gzip.compress,
+    "b.jsonl": bz2.compress,
+    "c.xz": lzma.compress,
+    "d.jsonl": zstandard.compress,
+}
+
+
+@pytest.mark.parametrize("name", COMPRESSED)
+@pytest.mark.parametrize("n_bytes", [20, 1 << 20])
+def test_compressed_files_are_no_text(name: str, n_bytes: int, tmp_path: Path) -> None:
+    data = COMPRESSED[name](np.random.default_rng(0).bytes(n_bytes))
+    write(tmp_path, {"0.jsonl": b"1\n", name: data})
+    with pytest.raises(ArchiveError, match=r"compressed by .*--lines") as caught:
+        build_index(tmp_path, "**/*")
+    assert caught.value.file == tmp_path / name
+    assert not (tmp_path / "index").exists()
+    with pytest.raises(ArchiveError, match="compressed by"):
+        build_index(tmp_path / name)
+
+
+def test_new_files_that_are_compressed_are_not_taken(tmp_path: Path) -> None:
+    write(tmp_path, {"0.jsonl": b"1\n"})
+    build_index(tmp_path)
+    write(tmp_path, {"1.jsonl": gzip.compress(b"2\n")})
+    with pytest.raises(ArchiveError, match=r"1\.jsonl: compressed by gzip"):
+        update_index(tmp_path)
+    write(tmp_path, {"1.jsonl": b"PK\x03\x04 and so on\n"})
+    with pytest.raises(ArchiveError, match=r"1\.jsonl: a zip file"):
+        update_index(tmp_path)
+    assert len(Index.open(tmp_path)) == 1
+
+
+def test_text_that_begins_nearly_as_compressed_files_do(tmp_path: Path) -> None:
+    texts = [b"BZh9 is no bzip2\n", b"(\xb5/ 1\n", b"\x1f\n", b"PK\n", b"P*M\n", b"[1]\n"]
+    write(tmp_path, {f"{number}.jsonl": text for number, text in enumerate(texts)})
+    assert samples_of(build_index(tmp_path)) == texts
+
+
+def test_a_store_needs_no_index(tmp_path: Path) -> None:
+    write_line_store(tmp_path / "lines.zr", [b"1"])
+    with pytest.raises(OptionError, match="a store of lines needs no index"):
+        build_index(tmp_path / "lines.zr")

@@ -200,12 +200,20 @@ def test_other_stores_take_no_lines(tmp_path: Path, dest: Path) -> None:
     assert stored(dest) == lines_of(corpus(3))
 
 
-def test_into_a_folder_with_other_files(tmp_path: Path, dest: Path) -> None:
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_with_other_files_is_refused(tmp_path: Path, dest: Path, overwrite: bool) -> None:
+    """A corpus with a store in it would be read as that store from then on."""
     dest.mkdir()
-    save(dest / "README", b"mine")
+    source = save(dest / "a.jsonl", corpus(3))
+    with pytest.raises(NotAStoreError, match=r"corpus\.zr.*(a\.jsonl|not a store).*"):
+        write_lines(source, dest, overwrite=overwrite)
+    assert os.listdir(dest) == ["a.jsonl"]
+
+
+def test_into_an_empty_folder(tmp_path: Path, dest: Path) -> None:
+    dest.mkdir()
     write_lines(save(tmp_path / "a.jsonl", corpus(3)), dest)
     assert stored(dest) == lines_of(corpus(3))
-    assert (dest / "README").read_bytes() == b"mine"
     assert read_lines_file(dest) == "zstd"
 
 
@@ -221,7 +229,6 @@ def test_killed_while_it_moves_into_a_folder(
     for moved in range(4):
         folder = tmp_path / f"{moved}.zr"
         folder.mkdir()
-        save(folder / "README", b"mine")
         left = moved
 
         def observe(operation: str, *details: object, folder: Path = folder) -> None:
@@ -233,6 +240,9 @@ def test_killed_while_it_moves_into_a_folder(
 
         with monkeypatch.context() as patched:
             patched.setattr(files, "observe", observe)
+            patched.setattr(
+                "loaderx.store.staging.os.path.ismount", lambda path, folder=folder: path == folder
+            )
             patched.setattr("loaderx.store.staging.files.unlink", _die(Killed))
             patched.setattr("loaderx.store.staging.files.remove_tree", _die(Killed))
             with pytest.raises(Killed):
@@ -240,7 +250,7 @@ def test_killed_while_it_moves_into_a_folder(
         assert not (folder / "lines.json").exists()
         write_lines(source, folder)
         assert stored(folder) == lines_of(corpus(3))
-        assert sorted(os.listdir(folder)) == ["0.zr", "README", "lines.json", "meta.zr", "sums.zr"]
+        assert sorted(os.listdir(folder)) == ["0.zr", "lines.json", "meta.zr", "sums.zr"]
 
 
 def _die(kind: type[BaseException]) -> Callable[..., None]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from loaderx._core.checksum import hash64
 from loaderx.tokens import TokensDataset
 from tests.tokens.oracle import Token
 
@@ -83,6 +84,14 @@ def _digest(path: Path) -> str:
                     digest.update(at.to_bytes(8, "little") + block)
                 at += len(block)
     return digest.hexdigest()
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Change what ``tokens.json`` or ``progress.json`` says, and the hash of it too."""
+    document = {**json.loads(path.read_text()), **changes}
+    del document["xxh3_64"]
+    digest = hash64(json.dumps(document, sort_keys=True).encode())
+    path.write_text(json.dumps({**document, "xxh3_64": f"{digest:016x}"}))
 
 
 def samples_of(path: Path) -> list[list[int]]:

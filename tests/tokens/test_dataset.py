@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import shutil
@@ -17,6 +16,7 @@ from loaderx import (
     ClosedError,
     DataLoader,
     NotAStoreError,
+    OptionError,
     RecordIndexError,
     SchemaError,
     Zrecord,
@@ -25,7 +25,7 @@ from loaderx import (
 )
 from loaderx.tokens import TokensDataset, tokenize
 from tests.store.children import in_child
-from tests.tokens.kit import EOS, some_texts, utf8
+from tests.tokens.kit import EOS, edit, some_texts, utf8
 
 TEXTS = some_texts(80, seed=11)
 SIDES = ("document_ids", "positions", "loss_mask")
@@ -127,6 +127,9 @@ def test_any_dataset_of_tokens_opens(tmp_path: Path) -> None:
     assert TokensDataset(tmp_path / "ragged")[1].tolist() == [3]
     with pytest.raises(SchemaError, match="uint16, not uint32"):
         TokensDataset(tmp_path / "fixed", token_dtype=np.uint32)
+    for token_dtype in ",", "f4,(", "no", 3.5, float:
+        with pytest.raises(OptionError, match="give an integer type"):
+            TokensDataset(tmp_path / "fixed", token_dtype=token_dtype)
     write_dataset(tmp_path / "floats", np.zeros((3, 4)))
     write_dataset(tmp_path / "images", np.zeros((3, 4, 4), np.uint8))
     write_dataset(tmp_path / "scalars", np.zeros(3, np.uint8))
@@ -148,8 +151,7 @@ def test_what_is_no_tokens_is_named(tmp_path: Path) -> None:
 
 def edited(made: Path, tmp_path: Path, **changes: Any) -> Path:
     path = Path(shutil.copytree(made / "sides", tmp_path / f"copy{len(os.listdir(tmp_path))}"))
-    document = json.loads((path / "tokens.json").read_text())
-    (path / "tokens.json").write_text(json.dumps({**document, **changes}))
+    edit(path / "tokens.json", **changes)
     return path
 
 
@@ -168,6 +170,13 @@ def test_a_forged_manifest_leads_nowhere(made: Path, tmp_path: Path) -> None:
     path = edited(made, tmp_path)
     (path / "tokens.json").write_text("{")
     with pytest.raises(SchemaError, match="not JSON"):
+        TokensDataset(path)
+    path = edited(made, tmp_path)
+    text = (path / "tokens.json").read_text()
+    (path / "tokens.json").write_text(
+        text.replace('"positions": "positions.zr"', '"positions": "loss_mask.zr"')
+    )
+    with pytest.raises(SchemaError, match="damaged or was edited"):
         TokensDataset(path)
     path = edited(made, tmp_path)
     with Zrecord(path / "positions.zr") as store:

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import textwrap
 import time
+from array import array
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from loaderx import DocumentError, OptionError, TokenizeError
@@ -129,6 +131,44 @@ def test_the_text_that_fails_a_batch_is_found(tmp_path: Path, workers: int) -> N
         tokenize(texts, tmp_path / "t", FailingTokenizer(), eos_id=EOS, workers=workers)
 
 
+REUSED_ARRAY = np.zeros(1000, np.int64)
+REUSED_LIST: list[int] = []
+REUSED_ITEMS = array("H")
+REUSED_ENCODING = FakeEncoding([])
+
+
+def into_array(text: str) -> Any:
+    ids = utf8(text)
+    REUSED_ARRAY[: len(ids)] = ids
+    return REUSED_ARRAY[: len(ids)]
+
+
+def into_list(text: str) -> list[int]:
+    REUSED_LIST[:] = utf8(text)
+    return REUSED_LIST
+
+
+def into_items(text: str) -> Any:
+    REUSED_ITEMS[:] = array("H", utf8(text))
+    return REUSED_ITEMS
+
+
+def into_encoding(text: str) -> FakeEncoding:
+    REUSED_ENCODING.ids = into_list(text)
+    return REUSED_ENCODING
+
+
+def into_view(text: str) -> Any:
+    return memoryview(into_array(text))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("encode", [into_array, into_list, into_items, into_encoding, into_view])
+def test_an_encoder_may_use_its_memory_again(tmp_path: Path, encode: Any, workers: int) -> None:
+    tokenize(TEXTS, tmp_path / "t", encode, eos_id=EOS, sample_size=None, workers=workers)
+    assert samples_of(tmp_path / "t") == [utf8(text) for text in TEXTS]
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("packing", ["stream", "best_fit"])
 def test_any_number_of_processes_writes_the_same(tmp_path: Path, workers: int, packing: Any) -> None:
@@ -230,6 +270,56 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert not left
+
+
+def hang(text: str) -> list[int]:
+    time.sleep(600)
+    return utf8(text)
+
+
+@pytest.mark.parametrize("encode", ["slow", "hang"])
+def test_ctrl_c_ends_a_run_with_workers(tmp_path: Path, encode: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM).replace("slow", encode))
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(tmp_path / "pid"), str(tmp_path / "t")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while len(workers := children(process.pid)) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(workers) >= 3
+        # Long enough for workers to have begun: before that a Ctrl-C ends them anyhow.
+        while not all(map(ignores_ctrl_c, encoding(workers))) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = process.communicate(timeout=30)  # both encoders need far longer
+        assert process.returncode and b"KeyboardInterrupt" in told
+    finally:
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+def encoding(pids: list[int]) -> list[int]:
+    """Return which of the children encode; the other watches over shared memory."""
+    return [pid for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def ignores_ctrl_c(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(status.partition("SigIgn:")[2].split()[0], 16) >> (signal.SIGINT - 1) & 1)
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderx import DocumentError, JsonlError
+from loaderx import DocumentError, JsonlError, OptionError
 from loaderx.tokens import tokenize
-from tests.tokens.kit import EOS, samples_of, utf8
+from tests.tokens.kit import EOS, samples_of, utf8, write_jsonl
 
 BAD: list[tuple[bytes, str, str]] = [
     (b'{"text": ""}', "empty", "its text is empty"),
@@ -80,6 +80,33 @@ def test_a_function_is_told_and_may_raise(tmp_path: Path) -> None:
     assert not (tmp_path / "u.unfinished").exists()
 
 
+def test_a_text_function_that_raises_is_named(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": "one"}, {"b": 1}, {"text": "two"}])
+
+    def read(record: Any) -> Any:
+        return record["text"]
+
+    with pytest.raises(
+        DocumentError, match=r"a\.jsonl, line 2 \(document 1\): text raised KeyError: 'text'"
+    ) as caught:
+        tokenize(path, tmp_path / "t", utf8, eos_id=EOS, sample_size=None, text=read)
+    assert caught.value.kind == "function" and isinstance(caught.value.__cause__, KeyError)
+    result = tokenize(path, tmp_path / "t", utf8, eos_id=EOS, sample_size=None, text=read, on_error="skip")
+    assert result.documents == 2 and result.skipped == {"function": 1}
+
+
+def test_a_sample_that_no_record_holds_is_an_option(tmp_path: Path) -> None:
+    limit = 2**32 - 1
+    for dtype, sides in ("uint32", []), ("uint8", ["document_ids"]), ("uint8", []):
+        most = limit // (8 if sides else np.dtype(dtype).itemsize)
+        with pytest.raises(OptionError, match=f"room for {most} tokens") as caught:
+            tokenize(
+                ["a"], tmp_path / "t", utf8, eos_id=0, sample_size=most + 1, dtype=dtype, side_streams=sides
+            )
+        assert caught.value.option == "sample_size"
+        assert list(tmp_path.iterdir()) == []
+
+
 def test_document_ids_count_what_was_skipped(tmp_path: Path) -> None:
     from loaderx.tokens import TokensDataset
 
@@ -128,6 +155,13 @@ WRONG: list[tuple[Any, str]] = [
     (5, "0 axes"),
     (None, "0 axes"),
     (Encoding([-1]), "negative"),
+    ([True, False], "id True (token 0) is no integer"),
+    ([5, False], "id False (token 1) is no integer"),
+    ((5, True), "id True (token 1) is no integer"),
+    ([5, np.bool_(True)], "(token 1) is no integer"),
+    (np.array([True]), "ids of bool"),
+    (Encoding([True]), "no integer"),
+    ((number for number in (1, 2)), "a generator of 0 axes"),
 ]
 
 
@@ -139,6 +173,23 @@ def test_ids_that_do_not_fit_are_errors(tmp_path: Path, ids: Any, words: str) ->
             sample_size=2, dtype="uint16", on_error="skip",
         )  # fmt: skip
     assert caught.value.document == 2 and caught.value.kind == "encode" and words in caught.value.problem
+
+
+@pytest.mark.parametrize("ids", [[9], [0, 300], np.array([70_000]), [2**40]])
+@pytest.mark.parametrize("dtype", ["auto", "uint64"])
+def test_ids_beyond_the_vocabulary_are_errors(tmp_path: Path, ids: Any, dtype: Any) -> None:
+    records: list[Any] = ["a", {"parts": [{"type": "x", "text": text} for text in ("a", "a", "wrong", "a")]}]
+    options: dict[str, Any] = {"eos_id": 8, "vocab_size": 9, "dtype": dtype, "sample_size": 2}
+    with pytest.raises(DocumentError, match="document 1: id ") as caught:
+        tokenize(records, tmp_path / "t", lambda text: ids if text == "wrong" else [7, 8], **options)
+    assert caught.value.kind == "encode" and f"id {ids[-1]} (token {len(ids) - 1})" in caught.value.problem
+    options["vocab_size"] = 2**40 + 1  # what the model has
+    assert (
+        tokenize(
+            records, tmp_path / "t", lambda text: ids if text == "wrong" else [7, 8], **options
+        ).documents
+        == 2
+    )
 
 
 @pytest.mark.parametrize("ids", [[1, 2], (1, 2), np.array([1, 2]), np.array([1, 2], "u1"), Encoding([1, 2]),

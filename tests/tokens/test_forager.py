@@ -195,7 +195,15 @@ def test_damage_is_named(indexed: tuple[Path, list[Any]], tmp_path: Path) -> Non
         ('{"sample_size": 16, "total_bytes_per_sample": 30, "arrays": '
          '[{"name": "tokens", "dtype": "uint16", "offset": 0}]}', "does not lie in"),
         ('{"sample_size": 16, "total_bytes_per_sample": 32, "arrays": '
-         '[{"name": "tokens", "dtype": "O", "offset": 0}]}', "no array 'tokens'"),
+         '[{"name": "tokens", "dtype": "O", "offset": 0}]}', "dtype 'O' is none of numbers"),
+        *((f'{{"sample_size": {size}, "total_bytes_per_sample": {n}, "arrays": '
+           f'[{{"name": "tokens", "dtype": "uint16", "offset": {offset}}}]}}', f"{number} is no whole number")
+          for size, n, offset, number in (
+            ("1e999", 32, 0, "inf"), (16, "-1e999", 0, "-inf"), (16, 32, "1e999", "inf"), (8.7, 32, 0, "8.7"),
+            ("true", 32, 0, "True"), ('"16"', 32, 0, "'16'"), (16, 32, "null", "None"))),
+        *(('{"sample_size": 16, "total_bytes_per_sample": 64, "arrays": [{"name": "tokens", "dtype": "uint16", '
+           f'"offset": 0}}, {{"name": "a", "dtype": {dtype}, "offset": 32}}]}}', "is wrong")
+          for dtype in ('","', '"f4,("', '"V0"', '"S0"', '"U0"', "[]", '"2i4"', '"M8[s]"', "5", '"i4,i4"')),
     ):  # fmt: skip
         (schema / "index" / "sample_schema.json").write_text(text)
         with pytest.raises(SchemaError, match=words):

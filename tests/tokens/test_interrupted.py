@@ -135,7 +135,8 @@ def test_an_error_keeps_what_was_written(tmp_path: Path) -> None:
 
     encode.__module__, encode.__qualname__ = utf8.__module__, utf8.__qualname__
     result = tokenize(records, tmp_path / "t", encode, on_error="skip", **options)
-    assert encoded == [text for at, text in enumerate(TEXTS) if at >= 30 and at != 33]
+    # Those of the first window are looked at again, to know the encoder by.
+    assert encoded == TEXTS[:10] + [text for at, text in enumerate(TEXTS) if at >= 30 and at != 33]
     assert result.skipped == {"null": 1}
     tokenize(records, tmp_path / "u", utf8, on_error="skip", **options)
     assert contents(tmp_path / "t") == contents(tmp_path / "u")
@@ -168,12 +169,64 @@ def test_a_run_goes_on_with_the_same_options_only(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
 
 
+class Sequence:
+    """Records that are not in memory."""
+
+    def __init__(self, records: list[Any]) -> None:
+        self.records = records
+        self.n_read = 0
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, index: int) -> Any:
+        self.n_read += 1
+        return self.records[index]
+
+
+@pytest.mark.parametrize("make", [list, tuple, Sequence])
+@pytest.mark.parametrize("kind", ["text", "object"])
+def test_other_records_in_memory_are_another_source(tmp_path: Path, make: Any, kind: str) -> None:
+    def source(texts: list[str]) -> Any:
+        return make(texts if kind == "text" else [{"text": text, "tags": [1, None, {2.5}]} for text in texts])
+
+    texts = [f"{number}\ud800é" for number in range(300)]
+    options: dict[str, Any] = {"eos_id": EOS, "sample_size": 8, "dtype": "uint16"}
+    tokenize(source(texts), tmp_path / "t", surrogates, **options)
+    assert tokenize(source(list(texts)), tmp_path / "t", surrogates, **options).was_complete
+    for at in (0, 299) if make is Sequence else (0, 150, 299):
+        others = [*texts]
+        others[at] = others[at][::-1]
+        with pytest.raises(StateMismatchError, match=r"the source has other records \(source\.digest\)\."):
+            tokenize(source(others), tmp_path / "t", surrogates, **options)
+
+
+def test_a_sequence_is_not_read_through_to_be_known(tmp_path: Path) -> None:
+    records = Sequence(["text"] * 1000)
+    tokenize(records, tmp_path / "t", utf8, eos_id=EOS, sample_size=8)
+    records.n_read = 0
+    assert tokenize(records, tmp_path / "t", utf8, eos_id=EOS, sample_size=8).was_complete
+    assert records.n_read == 2 * 64  # some from all over it, and those of the first documents
+
+
+@pytest.mark.parametrize("length", [0, 1, 2])
+def test_short_sequences_are_known_too(tmp_path: Path, length: int) -> None:
+    for make in list, Sequence:
+        name = f"{make.__name__}{length}"
+        for _ in range(2):
+            assert tokenize(make(["a"] * length), tmp_path / name, utf8, eos_id=EOS).documents == length
+
+
+def surrogates(text: str) -> list[int]:
+    return list(text.encode("utf-8", "surrogatepass"))
+
+
 def test_an_iterable_begins_anew(tmp_path: Path) -> None:
     options: dict[str, Any] = {"eos_id": EOS, "sample_size": 16, "window": 10}
     with pytest.raises(DocumentError):
         tokenize(iter([*TEXTS, None]), tmp_path / "t", utf8, **options)
-    with pytest.raises(StateMismatchError, match="has 5 records, and the run that was cut off had read 40"):
-        tokenize(iter(TEXTS[:5]), tmp_path / "t", utf8, **options)
+    with pytest.raises(StateMismatchError, match="has 15 records, and the run that was cut off had read 40"):
+        tokenize(iter(TEXTS[:15]), tmp_path / "t", utf8, **options)
     tokenize(iter(TEXTS), tmp_path / "t", utf8, **options)
     tokenize(iter(TEXTS), tmp_path / "u", utf8, **options)
     assert contents(tmp_path / "t") == contents(tmp_path / "u")
@@ -204,7 +257,12 @@ def test_documents_that_changed_meanwhile_are_noticed(tmp_path: Path) -> None:
     stopped_behind_an_append(tmp_path)
     with pytest.raises(TokenizeError, match="has changed"):
         tokenize(
-            (text.upper() for text in TEXTS), tmp_path / "t", utf8, eos_id=EOS, sample_size=16, window=10
+            (text if at < 15 else text.upper() for at, text in enumerate(TEXTS)),
+            tmp_path / "t",
+            utf8,
+            eos_id=EOS,
+            sample_size=16,
+            window=10,
         )
     tokenize(iter(TEXTS), tmp_path / "t", utf8, eos_id=EOS, sample_size=16, window=10)
     assert contents(tmp_path / "t") == contents(tmp_path / "counted")

@@ -38,9 +38,8 @@ def as_documents(texts: list[str], eos_id: int | None = EOS) -> list[list[oracle
 @pytest.mark.parametrize("sample_size", [1, 7, 64, 100_000])
 @pytest.mark.parametrize("window", [None, 1, 9])
 def test_a_stream_is_the_oracles(tmp_path: Path, last: Any, sample_size: int, window: int | None) -> None:
-    result = tokenize(
-        TEXTS, tmp_path / "t", utf8, eos_id=EOS, sample_size=sample_size, last=last, window=window, pad_id=3
-    )
+    options = {"eos_id": EOS, "sample_size": sample_size, "last": last, "window": window}
+    result = tokenize(TEXTS, tmp_path / "t", utf8, pad_id=3 if last == "pad" else None, **options)
     documents = as_documents(TEXTS)
     expected = oracle.stream(documents, sample_size, last, pad_id=3)
     assert samples_of(tmp_path / "t") == ids_of(expected)
@@ -95,7 +94,9 @@ def test_documents_as_they_are(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_side_streams_are_the_oracles(tmp_path: Path, options: dict[str, Any]) -> None:
     records = some_parts(40)
-    tokenize(records, tmp_path / "t", utf8, eos_id=EOS, pad_id=5, side_streams=SIDES, **options)
+    pads = options.get("last", "pad") == "pad" and options["sample_size"] is not None
+    pad_id = 5 if pads else None
+    tokenize(records, tmp_path / "t", utf8, eos_id=EOS, pad_id=pad_id, side_streams=SIDES, **options)
     size = options["sample_size"]
     documents = [
         oracle.document_tokens(
@@ -196,7 +197,7 @@ def test_text_is_a_key_or_a_function(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("vocab_size", "eos_id", "dtype"), [
-    (None, 0, "uint32"), (256, 0, "uint8"), (257, 0, "uint16"), (200, 256, "uint16"), (65_536, 1, "uint16"),
+    (None, 0, "uint32"), (256, 0, "uint8"), (257, 256, "uint16"), (65_536, 1, "uint16"),
     (65_537, 1, "uint32"), (2**32, 1, "uint32"), (2**32 + 1, 1, "uint64"), (None, 2**32, "uint64"),
 ])  # fmt: skip
 def test_the_smallest_dtype_that_holds_the_vocabulary(
@@ -264,15 +265,19 @@ def test_an_empty_folder_and_a_link_are_fine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "option"), [
     ({"sample_size": 0}, "sample_size"), ({"eos_id": None}, "eos_id"), ({"eos_id": -1}, "eos_id"),
-    ({"eos_id": 1.5}, "eos_id"), ({"dtype": "float32"}, "dtype"), ({"dtype": "no"}, "dtype"),
-    ({"dtype": "uint8"}, "eos_id"), ({"dtype": "uint16", "pad_id": 70_000}, "pad_id"),
+    ({"eos_id": 1.5}, "eos_id"), ({"dtype": "float32"}, "dtype"), ({"dtype": "no"}, "dtype"), ({"dtype": ","}, "dtype"),
+    ({"dtype": "f4,("}, "dtype"),
+    ({"dtype": "uint8"}, "eos_id"),
+    ({"dtype": "uint16", "pad_id": 70_000, "last": "pad"}, "pad_id"), ({"pad_id": 3}, "pad_id"),
+    ({"pad_id": 3, "last": "keep"}, "pad_id"), ({"pad_id": 3, "sample_size": None}, "pad_id"),
     ({"packing": "tight"}, "packing"), ({"last": "cut"}, "last"), ({"packing": "best_fit", "last": "drop"}, "last"),
     ({"sample_size": None, "last": "drop"}, "last"), ({"sample_size": None, "packing": "best_fit"}, "packing"),
     ({"window": 0}, "window"), ({"side_streams": ["weights"]}, "side_streams"), ({"text": 3}, "text"),
     ({"codec": "zstd_dict"}, "codec"), ({"level": 3, "codec": "raw"}, "level"), ({"workers": -1}, "workers"),
     ({"on_error": "ignore"}, "on_error"), ({"overwrite": 1}, "overwrite"), ({"progress": 3}, "progress"),
     ({"vocab_size": 0}, "vocab_size"), ({"add_special_tokens": True}, "add_special_tokens"),
-    ({"masked_types": [1]}, "masked_types"), ({"allow_empty": "yes"}, "allow_empty"),
+    ({"masked_types": [1]}, "masked_types"), ({"vocab_size": EOS}, "eos_id"),
+    ({"vocab_size": EOS + 1, "pad_id": EOS + 1, "last": "pad"}, "pad_id"), ({"allow_empty": "yes"}, "allow_empty"),
 ])  # fmt: skip
 def test_options_are_checked_before_anything_is_written(
     tmp_path: Path, options: dict[str, Any], option: str
