@@ -377,13 +377,20 @@ def test_an_error_comes_at_its_own_item_and_the_stream_goes_on(worker_type: Any)
     with pytest.raises(StreamError) as caught:
         next(passing)
     error = caught.value
-    assert (error.node, error.function, error.where) == ("map", "ten_or_raise", "shard 0, at 5")
-    assert str(error) == "map: ten_or_raise raised ValueError: not 5 (for the item of shard 0, at 5)"
+    assert (error.node, error.function, error.where) == (
+        "map",
+        "ten_or_raise",
+        "from_shards: shard 0, index 5",
+    )
+    assert (
+        str(error)
+        == "map: ten_or_raise raised ValueError: not 5 (for the item of from_shards: shard 0, index 5)"
+    )
     assert type(error.__cause__) is ValueError and "ten_or_raise" in "".join(
         traceback.format_exception(error)
     )
     assert next(passing) == 60
-    with pytest.raises(StreamError, match="shard 2, at 0"):
+    with pytest.raises(StreamError, match="from_shards: shard 2, index 0"):
         next(passing)
     assert play(passing)[:1] == [80]
 
@@ -618,7 +625,9 @@ def test_a_worker_that_dies_is_named_and_the_stream_goes_on(how: str, said: str,
     assert one == 1
     with pytest.raises(StreamError) as caught:
         next(passing)
-    assert f"worker process {first} {said}" in str(caught.value) and "shard 0, at 2" in str(caught.value)
+    assert f"worker process {first} {said}" in str(caught.value) and "from_shards: shard 0, index 2" in str(
+        caught.value
+    )
     cause = caught.value.__cause__
     assert isinstance(cause, LoaderError) and cause.worker == first and cause.exit_code in (-9, -11, 3)
     *rest, last = passing
@@ -656,7 +665,7 @@ def test_what_cannot_be_sent_is_told(item: Any, said: str, on_error: Any) -> Non
     assert next(passing) == 1
     with pytest.raises(StreamError, match=said) as caught:
         next(passing)
-    assert caught.value.where == "shard 0, at 1"
+    assert caught.value.where == "from_shards: shard 0, index 1"
     assert list(passing) == [3]
 
 
