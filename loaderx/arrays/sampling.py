@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -72,7 +73,55 @@ class SliceSamples:
         ]
 
 
-class RaggedSamples:
+class _Numbered(ABC):
+    """Samples of records some of which can be had in any order."""
+
+    item_bytes: int
+
+    @abstractmethod
+    def _sampled(self) -> tuple[int, Callable[[int], memoryview]]:
+        """Return how many records can be had in any order, and what gives one of them."""
+
+    def take(self, n_bytes: int, most: int | None = None, piece_bytes: int | None = None) -> list[memoryview]:
+        """Return records spread over the data (`Samples`)."""
+        n, record = self._sampled()
+        chosen: dict[int, memoryview] = {}
+        total = 0
+        # Wherever there are bytes enough, the records so far are spread over all of them.
+        indices = evenly(n, min(n, most or _MOST_RECORDS))
+        for index in indices[_halving(len(indices))].tolist():
+            chosen[index] = _middle(record(index), piece_bytes, self.item_bytes)
+            total += chosen[index].nbytes
+            if total >= n_bytes:
+                break
+        return [chosen[index] for index in sorted(chosen)]
+
+
+class HeadSamples(_Numbered):
+    """Samples of the first of the records that will be written.
+
+    Parameters
+    ----------
+    records : sequence of memoryview
+    is_all : bool
+        Whether there are no others.
+    item_bytes : int
+    """
+
+    def __init__(self, records: Sequence[memoryview], is_all: bool, item_bytes: int) -> None:
+        self._records = records
+        self._is_all = is_all
+        self.item_bytes = item_bytes
+
+    def total_bytes(self) -> int | None:
+        """Return how many bytes there are to write; None where these are not all records."""
+        return sum(record.nbytes for record in self._records) if self._is_all else None
+
+    def _sampled(self) -> tuple[int, Callable[[int], memoryview]]:
+        return len(self._records), self._records.__getitem__
+
+
+class RaggedSamples(_Numbered):
     """Samples of arrays that become a ragged dataset; and all of its records, once.
 
     A sequence is sampled all over. Any other iterable gives each array once, so its head stands for all of it: that is
@@ -111,22 +160,7 @@ class RaggedSamples:
         sampled = evenly(n, min(n, _FOR_A_MEAN)).tolist()
         return sum(record(index).nbytes for index in sampled) * n // max(1, len(sampled))
 
-    def take(self, n_bytes: int, most: int | None = None, piece_bytes: int | None = None) -> list[memoryview]:
-        """Return records spread over the data (`Samples`)."""
-        n, record = self._sampled()
-        chosen: dict[int, memoryview] = {}
-        total = 0
-        # Wherever there are bytes enough, the records so far are spread over all of them.
-        indices = evenly(n, min(n, most or _MOST_RECORDS))
-        for index in indices[_halving(len(indices))].tolist():
-            chosen[index] = _middle(record(index), piece_bytes, self.item_bytes)
-            total += chosen[index].nbytes
-            if total >= n_bytes:
-                break
-        return [chosen[index] for index in sorted(chosen)]
-
     def _sampled(self) -> tuple[int, Callable[[int], memoryview]]:
-        """Return how many records can be had in any order, and what gives one of them."""
         if self._arrays is not None:
             arrays = self._arrays
             return len(arrays), lambda index: self._records.convert(arrays[index], index)

@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-import numpy as np
 import numpy.typing as npt
 
-from loaderx.arrays.choosing import (
-    DEFAULT_CODEC,
-    LEARNT_BYTES,
-    SAMPLED_FOR_EACH_BYTE,
-    CodecChoice,
-    check_dict_size,
-    choose,
-    dictionary_bytes,
-)
 from loaderx.arrays.dataset import Dataset
-from loaderx.arrays.sampling import RaggedSamples, Samples, SliceSamples
-from loaderx.arrays.schema import Schema, read_schema, write_schema
+from loaderx.arrays.sampling import RaggedSamples, SliceSamples
+from loaderx.arrays.schema import read_schema
 from loaderx.arrays.sources import Sliced, as_records, as_slices, read_slice
-from loaderx.errors import OptionError, SchemaError, ZrecordError
-from loaderx.store import files
-from loaderx.store.append import Append
+from loaderx.arrays.writer import DatasetWriter, add_records, check_codec_or_auto, dataset_exists
 from loaderx.store.buffers import as_source
-from loaderx.store.format import CODECS, DICTIONARY, DICTIONARY_CODECS, META, SCHEMA, UNSHUFFLED
-from loaderx.store.options import (
-    Codec,
-    CodecOrAuto,
-    check_choice,
-    check_count,
-    check_flag,
-    check_level,
-    check_path,
-    check_threads,
-)
+from loaderx.store.options import CodecOrAuto, check_count, check_path
 from loaderx.store.progress import Progress, reporting
-from loaderx.store.staging import Staging, take_back_moves
-from loaderx.store.zrecord import StagedZrecord, Zrecord
 
 _CHUNK_BYTES = 64 << 20
 
@@ -122,20 +94,17 @@ def write_dataset(
     (28, 28)
     """
     target = check_path(path)
-    source, n, schema = as_slices(target, array, _check_codec(codec))
+    source, n, schema = as_slices(target, array, check_codec_or_auto(codec))
     record_bytes, item_bytes = schema.item_bytes, schema.dtype.itemsize
     step = max(1, check_count("chunk_bytes", chunk_bytes, least=1) // max(1, record_bytes))
 
-    def add(append: Append) -> Iterator[int]:
+    samples = SliceSamples(target, source, n, schema)
+    writer = DatasetWriter(target, schema, codec, level, threads, dict_size, overwrite, upgrade)
+    with reporting(progress, n * record_bytes) as report, writer.writing(samples) as append:
         for first in range(0, n, step):
             block = read_slice(target, source, n, schema, first, min(first + step, n))
             append.add(as_source(block), len(block), record_bytes, item_size=max(1, item_bytes))
-            yield len(block) * record_bytes
-
-    samples = SliceSamples(target, source, n, schema)
-    writer = _Writer(target, schema, codec, level, threads, dict_size, overwrite, upgrade)
-    with reporting(progress, n * record_bytes) as report:
-        writer.write(add, samples, report)
+            report(len(block) * record_bytes)
     return n
 
 
@@ -194,205 +163,23 @@ def write_ragged(
     (5, 3)
     """
     target = check_path(path)
-    fixed_codec = _check_codec(codec)
+    fixed_codec = check_codec_or_auto(codec)
     chunk_bytes = check_count("chunk_bytes", chunk_bytes, least=1)
     explicit = dtype is not None
-    if dtype is None and not overwrite and _dataset_exists(target):
+    if dtype is None and not overwrite and dataset_exists(target):
         dtype = read_schema(target).dtype  # lists have none of their own
     records, schema = as_records(target, arrays, dtype, item_shape, fixed_codec, explicit=explicit)
     samples = RaggedSamples(target, arrays, records, chunk_bytes)
     written = 0
-
-    def add(append: Append) -> Iterator[int]:
-        nonlocal written
+    writer = DatasetWriter(target, schema, codec, level, threads, dict_size, overwrite, upgrade)
+    with reporting(progress, None) as report, writer.writing(samples) as append:
         buffer, lens = bytearray(), list[int]()
         for record in samples:
             if lens and len(buffer) + record.nbytes > chunk_bytes:
-                yield _add_var(append, buffer, lens, schema.dtype.itemsize)
+                report(add_records(append, buffer, lens, schema.dtype.itemsize))
                 buffer, lens = bytearray(), []
             buffer += record
             lens.append(record.nbytes)
             written += 1
-        yield _add_var(append, buffer, lens, schema.dtype.itemsize)
-
-    writer = _Writer(target, schema, codec, level, threads, dict_size, overwrite, upgrade)
-    with reporting(progress, None) as report:
-        writer.write(add, samples, report)
+        report(add_records(append, buffer, lens, schema.dtype.itemsize))
     return written
-
-
-class _Writer:
-    """Puts records into a new dataset, or behind those of an existing one."""
-
-    def __init__(
-        self,
-        target: Path,
-        schema: Schema,
-        codec: CodecOrAuto | None,
-        level: int | None,
-        threads: int,
-        dict_size: int | None,
-        overwrite: bool,
-        upgrade: bool,
-    ) -> None:
-        self._target = target
-        self._schema = schema
-        self._codec = codec
-        self._level = check_level(level, codec)
-        self._threads = check_threads(threads)
-        self._overwrite = check_flag("overwrite", overwrite)
-        self._upgrade = check_flag("upgrade", upgrade)
-        self._process = os.getpid()
-        self._dict_size = check_dict_size(dict_size)
-
-    def write(self, add: Any, samples: Samples, report: Any) -> None:
-        """Write everything, in one commit.
-
-        Parameters
-        ----------
-        add : callable
-            Adds the records to the `Append` it is given, and yields the bytes of each part.
-        samples : Samples
-            Of what it adds.
-        report : callable
-            Told the bytes of each part.
-        """
-        if not self._overwrite and _dataset_exists(self._target):
-            there = read_schema(self._target)
-            _check_same(self._target, there, self._schema)
-            if self._codec in (None, "auto"):
-                self._schema = replace(self._schema, codec=there.codec)
-            if self._codec is None:
-                self._check_level_of_dataset()
-            if self._codec == "auto" and self._is_empty():
-                self._choose(samples)
-            with self._schema_says(there):
-                self._fill(Zrecord, self._target, add, samples, report)
-            return
-        with Staging(self._target, replace=self._overwrite) as staging:
-            if self._codec == "auto":
-                self._choose(samples)
-            self._fill(StagedZrecord, staging.path, add, samples, report)
-            write_schema(staging.path, self._schema)
-            staging.install()
-
-    def _check_level_of_dataset(self) -> None:
-        if self._level is not None and self._schema.codec == "raw":
-            raise OptionError(
-                f"{self._target}: level is {self._level}, and the dataset's codec, 'raw', compresses nothing: leave it "
-                "out, or choose another codec",
-                option="level",
-                value=self._level,
-            )
-
-    def _choose(self, samples: Samples) -> None:
-        import logging
-
-        choice = choose(samples, self._level, self._dict_size)
-        logging.getLogger(__name__).info("%s: codec %s: %s", self._target, choice.codec, choice.reason)
-        if choice.candidates:
-            self._schema = replace(self._schema, codec=choice.codec)
-
-    def _is_empty(self) -> bool:
-        with Zrecord(self._target, mode="r") as store:
-            return len(store) == 0
-
-    @contextlib.contextmanager
-    def _schema_says(self, there: Schema) -> Iterator[None]:
-        """Have the schema name the codec that was chosen for the first records of an empty dataset.
-
-        Before they are written, so that no records are there under another name; where they are not, as it was.
-        """
-        if self._codec != "auto" or self._schema.codec == there.codec:
-            yield
-            return
-        try:
-            write_schema(self._target, replace(there, codec=self._schema.codec))
-            yield
-        except BaseException:
-            if os.getpid() == self._process:
-                with contextlib.suppress(OSError, ZrecordError):
-                    if self._is_empty():
-                        write_schema(self._target, there)
-            raise
-
-    def _fill(self, kind: type[Zrecord], path: Path, add: Any, samples: Samples, report: Any) -> None:
-        codec = self._schema.codec
-        level = None if codec == "raw" else self._level  # "auto" may have found that it is best
-        with kind(path, codec, level=level, threads=self._threads, upgrade=self._upgrade) as store:
-            trains = codec in DICTIONARY_CODECS and not store.has_dict()
-            try:
-                if trains:
-                    self._train(store, samples)
-                with store.appending() as append:
-                    for part_bytes in add(append):
-                        report(part_bytes)
-            except BaseException:
-                if trains and os.getpid() == self._process:
-                    _forget_dictionary(path)
-                raise
-
-    def _train(self, store: Zrecord, samples: Samples) -> None:
-        size = dictionary_bytes(samples.total_bytes(), self._dict_size)
-        chosen = samples.take(max(size * SAMPLED_FOR_EACH_BYTE, LEARNT_BYTES))
-        store.train_dict(
-            b"".join(chosen),
-            [sample.nbytes for sample in chosen],
-            size,
-            item_size=samples.item_bytes if self._schema.codec in UNSHUFFLED else None,
-        )
-
-
-def _check_codec(codec: CodecOrAuto | None) -> Codec:
-    """Return a codec's name, for None and "auto" the default, or raise `OptionError`."""
-    if codec is None:
-        return DEFAULT_CODEC
-    if isinstance(codec, CodecChoice):
-        raise OptionError(
-            f"codec is a CodecChoice: give its codec, {codec.codec!r}", option="codec", value=codec
-        )
-    checked: CodecOrAuto = check_choice("codec", codec, (*CODECS, "auto"))
-    return DEFAULT_CODEC if checked == "auto" else checked
-
-
-def _forget_dictionary(path: Path) -> None:
-    """Remove a dictionary that was just trained, unless records need it: the failure may have come after the commit."""
-    with contextlib.suppress(OSError, ZrecordError):
-        with Zrecord(path, mode="r") as store:
-            needed = any(name in store.stats()["codecs"] for name in DICTIONARY_CODECS)
-        if not needed:
-            files.unlink(path / DICTIONARY)
-
-
-def _add_var(append: Append, buffer: bytearray, lens: list[int], item_bytes: int) -> int:
-    sizes = np.array(lens, dtype=np.int64)
-    append.add_var(buffer, np.cumsum(sizes) - sizes, sizes, item_size=item_bytes)
-    return len(buffer)
-
-
-def _dataset_exists(target: Path) -> bool:
-    with files.errors_named(target, "look for a dataset there"):
-        take_back_moves(Path(os.path.realpath(target)))
-        has_schema, has_store = (target / SCHEMA).exists(), (target / META).exists()
-    if has_schema != has_store:
-        there, missing = (SCHEMA, META) if has_schema else (META, SCHEMA)
-        raise SchemaError(
-            f"{target}: has {there} but no {missing}, so it is no dataset to append to. "
-            + (
-                "Append to a store of plain bytes with Zrecord, or choose"
-                if has_store
-                else "Remove the file, or choose"
-            )
-            + " another path",
-            path=target,
-        )
-    return has_schema
-
-
-def _check_same(target: Path, there: Schema, here: Schema) -> None:
-    if (there.kind, there.dtype, there.shape) != (here.kind, here.dtype, here.shape):
-        may_be_one = (there.kind, there.dtype, there.shape[1:]) == (here.kind, here.dtype, here.shape)
-        one = (
-            "; axis 0 counts the records, so one record is array[None]" if may_be_one and there.shape else ""
-        )
-        raise SchemaError(f"{target}: holds {there}, and cannot take {here}{one}", path=target)

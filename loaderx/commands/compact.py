@@ -10,10 +10,11 @@ from typing import Any
 
 from loaderx import Zrecord
 from loaderx.commands.bar import late_bar
-from loaderx.commands.paths import attempt, each_store, is_store, parse_path
+from loaderx.commands.paths import attempt, each_store, parse_path
 from loaderx.commands.program import DONE, FAILED, say, shown
 from loaderx.commands.sizes import count, format_bytes
 from loaderx.commands.waiting import add_timeout, patiently
+from loaderx.store.folders import is_store
 
 DESCRIPTION = """\
 Move the records of a store together, or of several, in place, and give the disk space of deleted records back. Indices

@@ -29,8 +29,8 @@ from loaderx.commands.bar import Tick, byte_bar
 from loaderx.commands.bits import first_different
 from loaderx.commands.npy_files import NpyFiles, NpyRecords
 from loaderx.commands.npz_members import NpzMember
-from loaderx.commands.paths import is_store
 from loaderx.commands.program import CommandError, MismatchError
+from loaderx.store.folders import is_store
 from loaderx.store.format import DICTIONARY_CODECS
 from loaderx.store.options import Codec, CodecOrAuto
 

@@ -12,10 +12,11 @@ from typing import Any
 from loaderx import CorruptRecordError, LoaderxError, Zrecord
 from loaderx.commands.bar import Tick, byte_bar
 from loaderx.commands.conversion import Conversion, Settings, check_destination, check_store_or_nothing
-from loaderx.commands.paths import is_store
 from loaderx.commands.program import CommandError, MismatchError, complain, listed
-from loaderx.jsonl.lines import LINE_CODECS, WrittenLines, write_lines
+from loaderx.jsonl.line_writer import LINE_CODECS
+from loaderx.jsonl.lines import WrittenLines, write_lines
 from loaderx.jsonl.reading import LineReader
+from loaderx.store.folders import is_store
 from loaderx.store.natural import natural_key
 
 _SUFFIXES = (".jsonl", ".ndjson")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from loaderx import LoaderxError, NotAStoreError, SchemaError, Zrecord
+from loaderx import NotAStoreError, SchemaError
 from loaderx.arrays.schema import read_schema
 from loaderx.commands.conversion import (
     Conversion,
@@ -20,10 +18,16 @@ from loaderx.commands.conversion import (
     verify,
 )
 from loaderx.commands.npz_members import NpzFile, NpzMember
-from loaderx.commands.paths import find_stores, is_leftover, is_store
 from loaderx.commands.program import CommandError, complain, listed
 from loaderx.store import files
 from loaderx.store.create import foreign_files
+from loaderx.store.folders import (
+    find_stores,
+    is_leftover,
+    is_store,
+    put_in_places,
+    taken_back_on_failure,
+)
 from loaderx.store.staging import Staging
 
 #: New stores for a folder that exists are built in a partial folder within it, named after this.
@@ -117,7 +121,7 @@ def _append(
 ) -> dict[str, Conversion]:
     """Append every array to its store, or none."""
     conversions = {}
-    with _taken_back_on_failure(list(paths.values())):
+    with taken_back_on_failure(list(paths.values())):
         for name, member in members.items():
             conversions[name] = convert_source(member, paths[name], settings, bar=bar)
             member.close()
@@ -143,7 +147,7 @@ def _build(
             conversion = convert_source(member, built_in / paths[name].name, built, bar=bar)
             conversions[name] = dataclasses.replace(conversion, path=paths[name])
             member.close()
-        _put_in_places(built_in, folder)
+        put_in_places(built_in, folder)
         files.remove_tree(staging.path)  # with the stores that were replaced
     return conversions
 
@@ -220,76 +224,3 @@ def _check_place(member: NpzMember, path: Path, settings: Settings) -> None:
             raise SchemaError(
                 f"{path}: holds {schema}, got records of {member.dtype} {member.shape[1:]}", path=path
             )
-
-
-@contextlib.contextmanager
-def _taken_back_on_failure(paths: list[Path]) -> Iterator[None]:
-    """Delete what the block appended to these stores when it fails."""
-    before = []
-    for path in paths:
-        with Zrecord(path, mode="r") as store:
-            before.append((path, store.stats()))
-    try:
-        yield
-    except BaseException as error:
-        kept = [path for path, stats in before if not _take_back(path, stats)]
-        if kept:
-            raise CommandError(
-                f"{error}; and what was appended to {', '.join(map(str, kept))} could not be deleted again"
-            ) from error
-        raise
-
-
-def _take_back(path: Path, stats: dict[str, Any]) -> bool:
-    """Delete the records behind those that `stats` counted; False where that fails."""
-    try:
-        with Zrecord(path) as store:
-            if len(store) > stats["records"]:
-                store.delete(range(stats["records"], len(store)))
-                if not stats["reclaimable"]:
-                    store.compact()  # nothing has to move: it only cuts off what was appended
-    except LoaderxError:
-        return False
-    return True
-
-
-def _put_in_places(staged: Path, folder: Path) -> None:
-    """Make a folder of stores the new folder; or, where there is one, move them into it.
-
-    They take the places of the stores that are there, in exchange. On failure all are moved back.
-    """
-    files.sync_directory(staged)
-    if not folder.exists():
-        files.rename(staged, folder)
-        files.sync_directory(folder.parent)
-        return
-    plan = [(source, folder / source.name, os.stat(source).st_ino) for source in sorted(staged.iterdir())]
-    try:
-        for source, target, _ in plan:
-            if target.exists():
-                _exchange(source, target)
-            else:
-                files.rename(source, target)
-        files.sync_directory(folder)
-    except BaseException:
-        for source, target, inode in plan:
-            # By what stands there, not by a count: a signal may come between a move and its being counted.
-            if target.exists() and os.stat(target).st_ino == inode:
-                if source.exists():
-                    _exchange(source, target)
-                else:
-                    files.rename(target, source)
-        raise
-
-
-def _exchange(source: Path, target: Path) -> None:
-    if files.exchange(source, target):
-        return
-    aside = source.with_name(f"{source.name}.replaced")
-    files.rename(target, aside)
-    try:
-        files.rename(source, target)
-    except BaseException:
-        files.rename(aside, target)
-        raise
-    files.rename(aside, source)

@@ -16,15 +16,13 @@ import numpy as np
 from loaderx.commands.bits import copied
 from loaderx.commands.npy_header import NPY_MAGIC, NpyHeader, check_same_items, read_npy_header
 from loaderx.commands.program import CommandError, listed
+from loaderx.store.folders import is_store_name
 
 _ENCRYPTED = 1
 
 #: What zipfile and its decompressors raise for bytes that are wrong.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 _SKIPPED_BYTES = 1 << 20
-
-#: A file name may have 255 bytes; the rest is for what is put around it while a store is written.
-_NAME_BYTES = 200
 
 
 class NpzFile:
@@ -228,8 +226,7 @@ def check_array_name(name: str, path: Path) -> None:
     CommandError
         If it is empty, ``.`` or ``..``, too long, or holds a slash, a backslash or a NUL.
     """
-    too_long = len(name.encode("utf-8", "surrogatepass")) > _NAME_BYTES
-    if name in ("", ".", "..") or too_long or any(character in name for character in "/\\\0"):
+    if not is_store_name(name):
         raise CommandError(f"{path} holds an array named {name!r}, which cannot be the name of a store")
 
 

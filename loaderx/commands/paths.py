@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from loaderx.commands.program import CommandError, complain, describe_os_error, listed
 from loaderx.errors import LoaderxError, NotAStoreError
+from loaderx.store.folders import find_stores
 from loaderx.store.format import META
 
 Result = TypeVar("Result")
-
-#: What a writer that died left behind: the partial folder it built in, or the store it was about to replace.
-_LEFTOVER = re.compile(r"\..*\.(partial|replaced)-[0-9]+-[0-9a-f]+")
 
 
 def parse_path(text: str) -> Path:
@@ -34,26 +31,6 @@ def parse_path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("it is empty, where a path is expected")
     return Path(text)
-
-
-def is_store(path: Path) -> bool:
-    """Tell whether a store stands at a path."""
-    # A file: the folder of a .npz file's stores may hold a store named meta.zr, which is a folder.
-    return (path / META).is_file()
-
-
-def is_leftover(name: str) -> bool:
-    """Tell whether a name is that of what a writer left behind when it was killed.
-
-    >>> is_leftover(".images.zr.partial-4242-0f1e2d3c"), is_leftover("images.zr")
-    (True, False)
-    """
-    return _LEFTOVER.fullmatch(name) is not None
-
-
-def find_stores(folder: Path) -> list[str]:
-    """List the names of the stores in a folder, sorted; not those of stores that were never finished."""
-    return sorted(entry.name for entry in folder.iterdir() if not is_leftover(entry.name) and is_store(entry))
 
 
 def each_store(paths: Iterable[Path]) -> Iterator[Path]:

@@ -1,10 +1,11 @@
-"""The dictionary of a new store of lines: trained on some lines of its sources."""
+"""The dictionary of a new store of lines: trained on some of them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from loaderx.errors import ArchiveError, DictionaryError, RecordTooLargeError
 from loaderx.jsonl.archives import TextFile
@@ -24,20 +25,43 @@ _STRETCHES = 64
 _STRETCH_BYTES = 16 << 10
 
 
-def train_line_dictionary(store: Zrecord, paths: Sequence[Path], dict_size: int | None) -> bool:
-    """Train a dictionary for a new store on some lines of files; return whether there was text enough.
+class SampledLines(Protocol):
+    """What gives some of the lines that a store will hold."""
+
+    def sample(self, n_bytes: int) -> tuple[Sequence[bytes], bool]:
+        """Return about so many bytes of lines, and whether these are all lines there are."""
+
+
+class FileLines:
+    """Samples of the lines of files.
+
+    Parameters
+    ----------
+    paths : sequence of pathlib.Path
+        All files whose lines the store will hold. Of many, some that are spread over them are looked at. What is wrong
+        with one is not said here.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+
+    def sample(self, n_bytes: int) -> tuple[list[bytes], bool]:
+        """Return about so many bytes of lines, and whether these are all lines there are (`sample_lines`)."""
+        return sample_lines(self._paths, n_bytes)
+
+
+def train_line_dictionary(store: Zrecord, lines: SampledLines, dict_size: int | None) -> bool:
+    """Train a dictionary for a new store on some of its lines; return whether there was text enough.
 
     Parameters
     ----------
     store : Zrecord
-    paths : sequence of pathlib.Path
-        All files whose lines it will hold. Of many, some that are spread over them are looked at. What is wrong with
-        one is not said here.
+    lines : SampledLines
     dict_size : int, optional
         The most bytes it may have; None: a hundredth of the lines, at most 112,640.
     """
     size = _MAX_BYTES if dict_size is None else dict_size
-    samples, is_all = sample_lines(paths, size * _SAMPLED_FOR_EACH_BYTE)
+    samples, is_all = lines.sample(size * _SAMPLED_FOR_EACH_BYTE)
     if is_all and dict_size is None:
         size = max(_MIN_BYTES, min(size, sum(map(len, samples)) // _SAMPLED_FOR_EACH_BYTE))
     try:

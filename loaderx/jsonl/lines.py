@@ -6,37 +6,18 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from loaderx.errors import DictionaryError, NotAStoreError, OptionError, RecordTooLargeError
-from loaderx.jsonl.line_dictionary import train_line_dictionary
-from loaderx.jsonl.lines_file import read_lines_file, write_lines_file
+from loaderx.errors import OptionError, RecordTooLargeError
+from loaderx.jsonl.line_dictionary import FileLines
+from loaderx.jsonl.line_writer import LineCodec, LineWriter
 from loaderx.jsonl.reading import KeptSource, LineReader
 from loaderx.jsonl.splitting import Lines
-from loaderx.store import files
 from loaderx.store.append import Append
-from loaderx.store.create import foreign_files
-from loaderx.store.format import META
-from loaderx.store.options import (
-    Codec,
-    check_choice,
-    check_count,
-    check_flag,
-    check_level,
-    check_path,
-    check_threads,
-)
+from loaderx.store.options import Codec, check_count, check_flag, check_path
 from loaderx.store.progress import Progress, reporting
-from loaderx.store.staging import Staging, take_back_moves
-from loaderx.store.zrecord import StagedZrecord, Zrecord
 
-#: The codecs for lines: bytes of text have no items to shuffle.
-LineCodec = Literal["raw", "zstd", "zstd_dict"]
-LINE_CODECS = ("raw", "zstd", "zstd_dict")
-
-_LEVEL = 3
 _CHUNK_BYTES = 64 << 20
 
 
@@ -153,52 +134,9 @@ def write_lines(
     target = check_path(dest)
     paths = _as_paths(sources)
     chunk_bytes = check_count("chunk_bytes", chunk_bytes, least=1)
-    upgrade, overwrite = check_flag("upgrade", upgrade), check_flag("overwrite", overwrite)
-    threads = check_threads(threads)
-    if codec is not None:
-        codec = check_choice("codec", codec, LINE_CODECS)
-    if dict_size is not None:
-        dict_size = check_count("dict_size", dict_size, least=1)
-    level = check_level(level, codec)
     reader = LineReader(paths, keep_whole=check_flag("keep_whole", keep_whole))
-    with reporting(progress, reader.total_bytes) as reader.report:
-        chosen: Codec
-        there = None if overwrite else _codec_of_lines_at(target)
-        if there is not None:
-            chosen = codec or there
-            check_level(level, chosen)
-            with Zrecord(
-                target, chosen, level=_level(level, chosen), threads=threads, upgrade=upgrade
-            ) as store:
-                return _write(target, store, reader, chunk_bytes, chosen)
-        with Staging(target, replace=overwrite) as staging:
-            chosen = codec or "zstd_dict"
-            if chosen == "zstd_dict":
-                with StagedZrecord(staging.path, chosen) as store:
-                    if not train_line_dictionary(store, paths, dict_size):
-                        if codec is not None:
-                            raise DictionaryError(
-                                f"{target}: there is too little text to train a dictionary on: use codec 'zstd', or "
-                                "none",
-                                store=target,
-                            )
-                        chosen = "zstd"
-            with StagedZrecord(staging.path, chosen, level=_level(level, chosen), threads=threads) as store:
-                written = _write(target, store, reader, chunk_bytes, chosen)
-            write_lines_file(staging.path, chosen)
-            staging.install()
-            return written
-
-
-def _level(level: int | None, codec: Codec) -> int | None:
-    """Return the level to compress with: that of the store alone is slow with a dictionary."""
-    return None if codec == "raw" else _LEVEL if level is None else level
-
-
-def _write(target: Path, store: Zrecord, reader: LineReader, chunk_bytes: int, codec: Codec) -> WrittenLines:
-    """Add every line to a store, in one commit."""
-    first = len(store)
-    with store.appending() as append:
+    writer = LineWriter(target, codec, level, threads, dict_size, overwrite, upgrade)
+    with reporting(progress, reader.total_bytes) as reader.report, writer.writing(FileLines(paths)) as append:
         batch = _Batch(append)
         for path, lines in reader:
             batch.take(path, lines)
@@ -207,9 +145,9 @@ def _write(target: Path, store: Zrecord, reader: LineReader, chunk_bytes: int, c
         batch.add()
     return WrittenLines(
         path=target,
-        codec=codec,
-        first=first,
-        lines=len(store) - first,
+        codec=writer.codec,
+        first=append.first,
+        lines=batch.n_added,
         blank_lines=reader.blank_lines,
         text_bytes=reader.text_bytes,
         kept=tuple(reader.kept),
@@ -223,6 +161,7 @@ class _Batch:
         self._append = append
         self._parts: list[tuple[Path, Lines]] = []
         self.n_bytes = 0
+        self.n_added = 0
 
     def take(self, path: Path, lines: Lines) -> None:
         """Let lines wait."""
@@ -241,6 +180,7 @@ class _Batch:
         sizes = [lines.sizes for _, lines in parts]
         try:
             self._append.add_var(data, np.concatenate(starts), np.concatenate(sizes))
+            self.n_added += sum(map(len, sizes))
         except RecordTooLargeError as error:
             self._name_line(parts, error)
             raise
@@ -263,38 +203,3 @@ def _as_paths(sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     if not paths:
         raise OptionError("sources is empty: name at least one file", option="sources", value=paths)
     return paths
-
-
-def _codec_of_lines_at(target: Path) -> Codec | None:
-    """Return the codec of the store of lines at a path; None where there is no store.
-
-    Raises
-    ------
-    NotAStoreError
-        There is one of something else, or other files.
-    """
-    with files.errors_named(target, "look for a store there"):
-        take_back_moves(Path(os.path.realpath(target)))
-        if not (target / META).exists():
-            _check_own(target)
-            return None
-    try:
-        return read_lines_file(target)
-    except NotAStoreError as error:
-        raise NotAStoreError(
-            f"{error.message}; a store of other records takes no lines: choose another path", store=target
-        ) from None
-
-
-def _check_own(target: Path) -> None:
-    """Refuse a folder that holds files of somebody else's: a store among them would hide what they are."""
-    others = []
-    if target.is_dir():
-        # A hidden one may be of another builder, who is about to put a store there.
-        others = [name for name in foreign_files(target) if not name.startswith(".")]
-    if others:
-        raise NotAStoreError(
-            f"{target}: it holds other files than a store's, such as {others[0]!r}, and a store needs a folder of its "
-            "own: choose another path",
-            store=target,
-        )
