@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from loaderx.stream.iterator import StreamIterator
 from loaderx.stream.stream import Stream
+from loaderx.stream.write import WrittenStream
 
-__all__ = ["Stream", "StreamIterator"]
+__all__ = ["Stream", "StreamIterator", "WrittenStream"]

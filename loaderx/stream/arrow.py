@@ -123,6 +123,11 @@ class _InMemory:
         to_batches = getattr(self._table, "to_batches", None)
         return iter([self._table] if to_batches is None else to_batches())
 
+    def fraction(self, row: int) -> float:
+        """Return how much has been read, where a row is the next."""
+        n_rows: int = self._table.num_rows
+        return row / max(1, n_rows)
+
     def close(self) -> None:
         """Do nothing."""
 
@@ -133,6 +138,8 @@ class _IpcFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._arrow = import_pyarrow()
+        # Of a file, which knows how many batches it has: how much of them has been read.
+        self._fraction = 0.0
         with open(path, "rb", buffering=0) as file:
             self._is_file = file.read(len(_FILE_MAGIC)) == _FILE_MAGIC
         try:
@@ -147,11 +154,19 @@ class _IpcFile:
                 file = self._arrow.ipc.open_file(self._map)
                 for i in range(file.num_record_batches):
                     yield file.get_batch(i)
+                    self._fraction = (i + 1) / file.num_record_batches
             else:
                 self._map.seek(0)
                 yield from self._arrow.ipc.open_stream(self._map)
         except (self._arrow.ArrowException, OSError) as error:
             raise self._damaged(error) from error
+
+    def fraction(self, row: int) -> float:
+        """Return how much has been read, about."""
+        if self._is_file:
+            return self._fraction
+        fraction: float = self._map.tell() / max(1, self._map.size())
+        return fraction
 
     def _damaged(self, error: Exception) -> ArchiveError:
         return ArchiveError(
@@ -214,6 +229,9 @@ class _ArrowReader(BlockReader):
             for at in range(max(begin, self._at), end, size):
                 yield at, batch.slice(at - begin, size)
             begin = end
+
+    def fraction(self) -> float:
+        return self._source.fraction(self.get_state())
 
     def get_state(self) -> int:
         return self._at - self._n_left

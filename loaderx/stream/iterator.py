@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn, Self
 
 from loaderx.errors import ClosedError, StateMismatchError
-from loaderx.stream.node import Item, Node, Recipe
+from loaderx.stream.node import Item, Key, Node, Recipe
 
 STATE_VERSION = 1
 
@@ -48,11 +48,26 @@ class StreamIterator:
         try:
             return self._next()[1]
         except StopIteration:
-            if self._final is None:
-                # What is left is where this is.
-                self._final, self._next = self._node.get_state(), _stop
-                self._node.close()
+            self._end()
             raise
+
+    def _end(self) -> None:
+        if self._final is None:
+            # What is left is where this is.
+            self._final, self._next = self._node.get_state(), _stop
+            self._node.close()
+
+    def pull(self) -> tuple[Key, Item]:
+        """Return the next item with its key, which `locate` understands."""
+        try:
+            return self._next()
+        except StopIteration:
+            self._end()
+            raise
+
+    def locate(self, key: Key) -> str:
+        """Return where the item of a key comes from, as errors say it."""
+        return self._node.locate(key)
 
     def __iter__(self) -> Self:
         return self
@@ -106,6 +121,14 @@ class StreamIterator:
             before the state that has been loaded.
         """
         return collect_counts(self._node)
+
+    def fraction(self) -> float | None:
+        """Return how much of the source has been read, about, from 0 to 1; None: nobody knows.
+
+        By bytes of files, rows or indices. What a buffer holds counts as read. A pass that went on from a state counts
+        what was read before, too.
+        """
+        return 1.0 if self._final is not None else self._node.fraction()
 
     def close(self) -> None:
         """Let go of files and workers: there is no further item, and no state, until one is loaded.

@@ -54,6 +54,9 @@ class Take(_Counted):
     def is_endless(cls, options: Mapping[str, Any], inputs: Sequence[bool]) -> bool:
         return False
 
+    def fraction(self) -> float | None:
+        return max(self._n / max(1, self._most), super().fraction() or 0.0)
+
     def next(self) -> tuple[Key, Item]:
         if self._n >= self._most:
             raise StopIteration

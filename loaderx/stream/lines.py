@@ -176,6 +176,9 @@ class LineReader(BlockReader):
             raise
         return None if item is MISSING else ((self._shard, place), item)
 
+    def fraction(self) -> float:
+        return self._source.fraction()
+
     def get_state(self) -> int:
         given = self._n_given
         if given < len(self._places):

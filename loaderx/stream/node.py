@@ -100,6 +100,13 @@ class Node(ABC):
         """Return what the node has counted, by name: those of the run before a resume too."""
         return {}
 
+    def fraction(self) -> float | None:
+        """Return how much of what it will give has been given, about, from 0 to 1; None: nobody knows."""
+        known = [each.fraction() for each in self.inputs()]
+        if not known or None in known:
+            return None
+        return sum(filter(None, known)) / len(known)
+
     @property
     def shares_keys(self) -> bool:
         """Whether there may be a `Shared` in its keys: what holds them saves them with `save_keys`."""

@@ -154,6 +154,10 @@ class _ParquetReader(BlockReader):
         self._at = begin + batch.num_rows
         return self._pull(range(begin, self._at), rows)
 
+    def fraction(self) -> float:
+        n_rows: int = self._file.begins[-1]
+        return self.get_state() / max(1, n_rows)
+
     def get_state(self) -> int:
         return self._at - self._n_left
 

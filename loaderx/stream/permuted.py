@@ -66,7 +66,7 @@ class _Order(Shards):
         return "all items"
 
     def open(self, shard: int, state: int | None = None) -> RowReader:
-        return RowReader(self, self.locate, shard, state or 0, self._n)
+        return RowReader(self, self.locate, shard, 0, state or 0, self._n)
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
         return read_all(self, places)

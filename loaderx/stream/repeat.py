@@ -70,6 +70,10 @@ class Repeat(Node):
             self._upstream.close()
         self._upstream, self._pass, self._is_empty = following, self._pass + 1, True
 
+    def fraction(self) -> float | None:
+        inner = None if self._upstream is None else self._upstream.fraction()
+        return None if self._most is None or inner is None else (self._pass + inner) / max(1, self._most)
+
     def get_state(self) -> State:
         assert self._upstream is not None, "reset comes first"
         return [self._upstream.get_state(), self._pass, self._is_empty]

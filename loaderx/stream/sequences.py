@@ -63,6 +63,9 @@ class Sequences(RandomShards):
     def measure(self, shard: int) -> int:
         return len(self._sequences[shard])
 
+    def size(self, shard: int) -> int:
+        return len(self._sequences[shard])
+
     def name(self, shard: int) -> str:
         return f"{self._called}: shard {shard}"
 
@@ -115,6 +118,9 @@ class _SequenceReader(BlockReader):
     def _where(self, place: int) -> str:
         return self._shards.where(self._shard, place)
 
+    def fraction(self) -> float:
+        return self.get_state() / max(1, self._end)
+
     def get_state(self) -> int:
         return self._at + self._n_given
 
@@ -155,8 +161,9 @@ class Ranges(RandomShards):
         return self._name
 
     def open(self, shard: int, state: int | None = None) -> RowReader:
-        begin = self._begin(shard) if state is None else state
-        return RowReader(self._rows, self._where, shard, begin, self._begin(shard + 1))
+        first = self._begin(shard)
+        at = first if state is None else state
+        return RowReader(self._rows, self._where, shard, first, at, self._begin(shard + 1))
 
     def _where(self, place: int) -> str:
         return f"{self._name}, index {place}"
@@ -187,16 +194,19 @@ class RowReader(BlockReader):
     rows : Samples
     locate : callable
         Says where the sample of an index is, for errors.
-    shard, at, end : int
+    shard, first, at, end : int
+        The shard begins with the first, and this with the second.
     """
 
-    def __init__(self, rows: Samples, locate: Callable[[int], str], shard: int, at: int, end: int) -> None:
+    def __init__(
+        self, rows: Samples, locate: Callable[[int], str], shard: int, first: int, at: int, end: int
+    ) -> None:
         super().__init__(shard)
         self._rows = rows
         self._locate = locate
         # Where the next block begins.
         self._at = at
-        self._end = end
+        self._first, self._end = first, end
         self._growth = Growth()
         self._missing: list[int] = []
         self._n_missing = 0
@@ -238,6 +248,9 @@ class RowReader(BlockReader):
             self._missing = []
             self._pull((), ())
             raise sample_error(error, self._locate(at)) from error
+
+    def fraction(self) -> float:
+        return 1 - (self._end - self.get_state()) / max(1, self._end - self._first)
 
     def get_state(self) -> int:
         given = self._n_given

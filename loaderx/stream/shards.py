@@ -42,6 +42,10 @@ class Reader(ABC):
     def get_state(self) -> State:
         """Return where it is, so that `Shards.open` goes on there. Always of the same shape."""
 
+    def fraction(self) -> float:
+        """Return how much of the shard has been read, about, from 0 to 1; 0 where nobody knows."""
+        return 0.0
+
     def judge(self, error: Exception) -> tuple[Key, Item] | None:
         """Return what takes the place of an item for which a pull raised; None: nothing does.
 
@@ -106,6 +110,10 @@ class Shards(ABC):
     @abstractmethod
     def measure(self, shard: int) -> int | str:
         """Return a text or a number by which a changed shard is noticed, such as its size in bytes."""
+
+    def size(self, shard: int) -> int:
+        """Return how much of the work a shard is, beside others, such as its bytes."""
+        return 1
 
     @abstractmethod
     def rebuild(self, shard: int, places: Sequence[Any]) -> list[Item]:

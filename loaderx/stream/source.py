@@ -36,6 +36,8 @@ class Source(Node):
         self._most_open = min(most_open, n)
         self._takes_turns = self._most_open > 1
         self._slots: list[_Slot] = []
+        # Of all shards; looked at when somebody asks how far this is.
+        self._sizes: list[int] | None = None
         # What gives the next item of each; where nothing is open, what says that there is none.
         self._pulls: list[Pull] = [_nothing]
 
@@ -133,6 +135,17 @@ class Source(Node):
 
     def _count_skipped(self) -> int:
         return self._n_skipped + sum(slot.reader.n_skipped for slot in self._slots)
+
+    def fraction(self) -> float | None:
+        """Return how much of the shards has been read: of each by its size."""
+        if self._sizes is None:
+            self._sizes = [self._shards.size(shard) for shard in range(len(self._shards))]
+        sizes = self._sizes
+        total = sum(sizes)
+        if not total:
+            return None
+        read = sum(sizes[shard] for shard in self._order[: self._n_begun])
+        return (read - sum(sizes[slot.shard] * (1 - slot.reader.fraction()) for slot in self._slots)) / total
 
     def get_state(self) -> State:
         return {

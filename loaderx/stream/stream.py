@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from loaderx.store.options import check_choice, check_count, check_flag
+from loaderx.errors import OptionError
+from loaderx.store.options import CodecOrAuto, check_choice, check_count, check_flag, check_path
+from loaderx.store.progress import Progress
 from loaderx.stream.combining import Weights, check_ends, check_streams, plan_phases
 from loaderx.stream.concatenate import Concatenate
 from loaderx.stream.interleave import STOPPING, Interleave, Stopping
 from loaderx.stream.iterator import StreamIterator, check_state
 from loaderx.stream.node import Recipe
 from loaderx.stream.origins import Origins
+from loaderx.stream.places import Settings
+from loaderx.stream.records import KINDS, Kind
 from loaderx.stream.shards import Shards
 from loaderx.stream.source import Source
 from loaderx.stream.steps import DEFAULT_SEED, Steps
+from loaderx.stream.write import WrittenStream, write_items
 from loaderx.stream.zip import Zip
 
 _MOST_SEED = 2**63 - 1
 _MOST_EPOCH = 2**62
+_CHUNK_BYTES = 64 << 20
 
 
 class Stream(Origins, Steps):
@@ -207,6 +214,108 @@ class Stream(Origins, Steps):
         check_state(state, self._recipe.describe())
         self._state = dict(state)
         self._epoch = state["epoch"]
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        kind: Kind | None = None,
+        codec: CodecOrAuto | None = None,
+        chunk_bytes: int = _CHUNK_BYTES,
+        dict_size: int | None = None,
+        *,
+        level: int | None = None,
+        threads: int = 0,
+        progress: Progress = None,
+        overwrite: bool = False,
+        upgrade: bool = False,
+    ) -> WrittenStream:
+        """Write the items of a pass as a store, one record for each, which is read in any order; or as several stores.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            Where there is nothing, what is written appears when it is complete. Existing stores of this kind are
+            appended to, and show all new records or none.
+        kind : {"array", "ragged", "lines", "columns"}, optional
+            "array": numbers, or arrays of one dtype and shape, which `Dataset` reads. "ragged": arrays that differ in
+            the number of their rows, or bytes, which are arrays of uint8; `RaggedDataset` reads them. "lines": text and
+            bytes as they are, anything else as JSON; ``JsonlDataset`` reads them, with ``parse`` for what is not JSON.
+            "columns": of dicts, a folder with a store for each name, ``NAME.zr``, of one of the other kinds; text
+            there is JSON, too. None: that of the stores that are there; else "columns" of dicts which have arrays or
+            bytes among their values, "lines" of other dicts and of text, and "array" or "ragged" of what is numbers or
+            arrays, as the first 1,024 items say.
+        codec : str, optional
+            As in `write_dataset`; for lines as in ``write_lines``. Columns of lines are never shuffled.
+        chunk_bytes : int
+            Bytes of records that are compressed at a time; bounds the memory taken. A dictionary is trained, and "auto"
+            decides, on the first of so many.
+        dict_size, level, threads, overwrite, upgrade
+            As in `write_dataset`.
+        progress : bool or callable, optional
+            None: a bar where standard error is a terminal. A callable gets (bytes of records done, about how many
+            there will be in all, or None where nobody knows).
+
+        Returns
+        -------
+        WrittenStream
+
+        Raises
+        ------
+        SchemaError
+            An item makes no record like the others': its number, where it comes from and what to do are named.
+        OptionError
+            The stream has no end, or its items are batches and no kind is given.
+        NotAStoreError, DictionaryError, RecordTooLargeError, StoreFullError, StoreIOError
+        StreamError, JsonlError, ArchiveError
+            As when the stream is iterated. In every case what was there before is unchanged.
+
+        Notes
+        -----
+        The pass begins as that of ``iter(stream)`` does, at a state that has been loaded too. Nothing is kept of a
+        write that was cut off.
+
+        Examples
+        --------
+        >>> from loaderx.jsonl import JsonlDataset
+        >>> from loaderx.stream import Stream
+        >>> stream = Stream.from_shards([[{"n": 1}, {"n": 2}], [{"n": 3}]])
+        >>> stream.write(tmp_path / "numbers.zr").kind
+        'lines'
+        >>> JsonlDataset(tmp_path / "numbers.zr")[2]
+        {'n': 3}
+        >>> stream.write(tmp_path / "columns", kind="columns").stores["n"].name
+        'n.zr'
+        >>> Dataset(tmp_path / "columns" / "n.zr")[:]
+        array([1, 2, 3])
+        """
+        target = check_path(path)
+        if kind is not None:
+            kind = check_choice("kind", kind, KINDS)
+        if self._recipe.is_endless:
+            raise OptionError(
+                f"write: the stream has no end: {self._recipe}. Take some of it before, or leave out repeat()",
+                option="path",
+                value=path,
+            )
+        if kind is None and self._recipe.has_batches:
+            raise OptionError(
+                f"write: the items are batches, and each would become one record: {self._recipe}. Leave out the step "
+                "that makes them, or give the kind of record that a batch becomes",
+                option="kind",
+                value=None,
+            )
+        settings = Settings(
+            kind=kind,
+            codec=codec,
+            chunk_bytes=check_count("chunk_bytes", chunk_bytes, least=1),
+            dict_size=dict_size,
+            level=level,
+            threads=threads,
+            overwrite=check_flag("overwrite", overwrite),
+            upgrade=upgrade,
+        )
+        with iter(self) as passing:
+            return write_items(passing, target, settings, progress)
 
     def __repr__(self) -> str:
         return f"<Stream {self._recipe}>"

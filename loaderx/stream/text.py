@@ -50,6 +50,9 @@ class Lines(Protocol):
 
     at: int
 
+    def fraction(self) -> float:
+        """Return how much of the file has been read, from 0 to 1."""
+
     def read(self) -> list[bytes]:
         """Return some lines with their ends, which the last one of a text may lack; none where it has ended."""
 
@@ -130,7 +133,8 @@ class _PlainLines:
 
     def __init__(self, path: str, at: int) -> None:
         # To get a large buffer takes longer than to read a small file.
-        buffer_bytes = max(4096, min(2 * _BLOCK_BYTES, os.stat(path).st_size))
+        self._size = os.stat(path).st_size
+        buffer_bytes = max(4096, min(2 * _BLOCK_BYTES, self._size))
         self._file = open(path, "rb", buffering=buffer_bytes)  # noqa: SIM115 - closed by close
         self._file.seek(at)
         self._read = self._file.readlines
@@ -141,6 +145,9 @@ class _PlainLines:
         lines = self._read(_BLOCK_BYTES)
         self.at = self._tell()
         return lines
+
+    def fraction(self) -> float:
+        return min(1.0, self.at / max(1, self._size))
 
     def close(self) -> None:
         if self._file is not None:
@@ -157,7 +164,8 @@ class _CompressedLines:
         self._open()
 
     def _open(self) -> None:
-        self._blocks = iter(TextFile(Path(self._path)))
+        self._text = TextFile(Path(self._path))
+        self._blocks = iter(self._text)
         self._to_skip = self.at
         self._rest: list[bytes] = []
         self._whole = io.BytesIO()
@@ -193,6 +201,9 @@ class _CompressedLines:
             return whole
         rest, self._rest = b"".join(self._rest), []
         return rest
+
+    def fraction(self) -> float:
+        return min(1.0, self._text.read_bytes / max(1, os.stat(self._path).st_size))
 
     def close(self) -> None:
         self._blocks.close()  # type: ignore[attr-defined]

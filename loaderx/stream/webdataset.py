@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -153,6 +154,9 @@ class _TarReader(BlockReader):
             raise
         return None if item is MISSING else ((self._shard, at), item)
 
+    def fraction(self) -> float:
+        return self._archive.fraction(self.get_state())
+
     def get_state(self) -> int:
         given = self._n_given
         return self._places[given] if given < len(self._places) else self._at
@@ -199,6 +203,10 @@ class _Archive:
             if has_ended:
                 return None
             n_bytes *= 2
+
+    def fraction(self, at: int) -> float:
+        """Return how much of the file has been read, where the next sample begins at a place."""
+        return self._bytes.fraction(at)
 
     def _cut(
         self, data: bytes, offset: int, is_all: bool, most: int = 1 << 62
@@ -284,6 +292,11 @@ class _PlainBytes:
             data += more
         return data, len(data) < n_bytes
 
+    def fraction(self, at: int) -> float:
+        """Return how much of the file lies before a place."""
+        assert self._file is not None, "it was opened"
+        return min(1.0, at / max(1, os.fstat(self._file.fileno()).st_size))
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
@@ -298,7 +311,8 @@ class _DecompressedBytes:
         self._begin()
 
     def _begin(self) -> None:
-        self._blocks: Iterator[bytes] = iter(TextFile(Path(self._path), may_be_tar=True))
+        self._text = TextFile(Path(self._path), may_be_tar=True)
+        self._blocks: Iterator[bytes] = iter(self._text)
         # The bytes that were decompressed last, and where they begin.
         self._held = b""
         self._at = 0
@@ -334,6 +348,10 @@ class _DecompressedBytes:
         self._held = held[max(0, at - self._at) :]
         self._at = max(self._at, at)
         return self._held, is_all
+
+    def fraction(self, at: int) -> float:
+        """Return how much of the file has been read."""
+        return min(1.0, self._text.read_bytes / max(1, os.stat(self._path).st_size))
 
     def close(self) -> None:
         self._blocks.close()  # type: ignore[attr-defined]

@@ -1,0 +1,358 @@
+"""Items as records of stores: what kind of records they make, and the bytes of each."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.arrays.casting import cast_values
+from loaderx.arrays.schema import Schema, read_schema
+from loaderx.errors import SchemaError
+from loaderx.jsonl.lines_file import read_lines_file
+from loaderx.store.buffers import as_source
+from loaderx.store.folders import find_stores, is_store, is_store_name
+from loaderx.store.format import LINES
+from loaderx.stream.node import Item
+
+Kind: TypeAlias = Literal["array", "ragged", "lines", "columns"]
+KINDS = ("array", "ragged", "lines", "columns")
+
+_SUFFIX = ".zr"
+_BYTES = np.dtype(np.uint8)
+_NUMBERS = "iufc"
+
+
+class Unfit(Exception):
+    """A value that makes no record of its column; says why."""
+
+
+class Column(ABC):
+    """The records of one store: one of each item."""
+
+    kind: ClassVar[Kind]
+    #: Of the values whose bytes a codec may put side by side.
+    item_bytes: int = 1
+
+    @abstractmethod
+    def record(self, value: Any) -> memoryview | bytes:
+        """Return the bytes of a value's record.
+
+        Raises
+        ------
+        Unfit
+        """
+
+
+class ArrayColumn(Column):
+    """Arrays of one dtype and shape; numbers have the shape ()."""
+
+    kind = "array"
+
+    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.item_bytes = max(1, dtype.itemsize)
+
+    def record(self, value: Any) -> memoryview:
+        array = _as_array(value)
+        if array.shape != self.shape:
+            raise Unfit(
+                f"is of shape {array.shape}, and the store's records are of {self.shape}"
+                + (
+                    ": kind 'ragged' takes what differs in the first axis"
+                    if array.shape[1:] == self.shape[1:] and array.ndim == len(self.shape)
+                    else ""
+                )
+            )
+        return as_source(_cast(array, self.dtype, value))
+
+
+class RaggedColumn(Column):
+    """Arrays of one dtype that differ in the number of their rows; bytes are arrays of uint8."""
+
+    kind = "ragged"
+
+    def __init__(self, dtype: np.dtype[Any], item_shape: tuple[int, ...]) -> None:
+        self.dtype = dtype
+        self.item_shape = item_shape
+        self.item_bytes = dtype.itemsize
+
+    def record(self, value: Any) -> memoryview:
+        if isinstance(value, bytes | bytearray | memoryview):
+            if self.dtype != _BYTES or self.item_shape:
+                raise Unfit(
+                    f"is {type(value).__name__}, and the store's rows are {self.dtype} {self.item_shape}"
+                )
+            return as_source(value)
+        array = _as_array(value)
+        if array.ndim == 0:
+            raise Unfit(f"is {value!r}, a number, and has no rows")
+        if array.size == 0 and not isinstance(value, np.ndarray):
+            return memoryview(b"")  # an empty list has no dtype, nor the shape of its rows
+        if array.shape[1:] != self.item_shape:
+            raise Unfit(f"has rows of shape {array.shape[1:]}, and the store's are of {self.item_shape}")
+        return as_source(_cast(array, self.dtype, value))
+
+
+class LineColumn(Column):
+    """Lines of text: an object as JSON.
+
+    Parameters
+    ----------
+    as_it_is : bool
+        Whether text and bytes are lines themselves; else they become JSON too.
+    """
+
+    kind = "lines"
+
+    def __init__(self, as_it_is: bool) -> None:
+        self._as_it_is = as_it_is
+        self._encode = json.JSONEncoder(
+            ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+        ).encode
+
+    def record(self, value: Any) -> bytes:
+        try:
+            if not self._as_it_is or not isinstance(value, str | bytes):
+                return self._encode(value).encode()
+            line = value.encode() if isinstance(value, str) else value
+        except (TypeError, ValueError, RecursionError) as error:  # an UnicodeEncodeError is a ValueError
+            raise Unfit(f"cannot be a line of JSON: {error}") from error
+        if b"\n" in line:
+            raise Unfit("has a line end within: map it to a dict, such as {'text': text}, which becomes JSON")
+        return line
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What each item becomes.
+
+    Attributes
+    ----------
+    columns : dict
+        By name; of items that are one record each, of the name None.
+    """
+
+    columns: dict[str | None, Column]
+
+    @property
+    def kind(self) -> Kind:
+        return self.columns[None].kind if None in self.columns else "columns"
+
+    def records(self, item: Item) -> list[memoryview | bytes]:
+        """Return the bytes of an item's records, in the order of the columns.
+
+        Raises
+        ------
+        Unfit
+        """
+        if None in self.columns:
+            return [self.columns[None].record(item)]
+        if not isinstance(item, Mapping):
+            raise Unfit(f"is of type {type(item).__name__}, and not a dict, from which columns are made")
+        found = []
+        for name, column in self.columns.items():
+            if name not in item:
+                raise Unfit(f"has no {name!r}, of which there is a store: give every item the same names")
+            try:
+                found.append(column.record(item[name]))
+            except Unfit as error:
+                raise Unfit(f"does not fit: {name!r} {error}") from error.__cause__
+        if len(item) > len(found):
+            extra = [name for name in item if name not in self.columns]
+            raise Unfit(f"has {extra}, of which there is no store: select or drop names before")
+        return found
+
+
+def store_name(column: str) -> str:
+    """Return what the store of a column is called."""
+    return column + _SUFFIX
+
+
+def choose_layout(target: Path, items: Sequence[Item], kind: Kind | None) -> Layout:
+    """Return what the first items say that all become.
+
+    Parameters
+    ----------
+    target : pathlib.Path
+        Named in errors.
+    items : sequence
+    kind : str, optional
+        None: what fits them.
+
+    Raises
+    ------
+    SchemaError
+        There is no such thing.
+    """
+    if not items and kind != "lines":
+        raise SchemaError(
+            f"{target}: the stream gave no item, so nothing says what its records are: with kind 'lines' an empty "
+            "store is written, and write_dataset writes an empty one of arrays",
+            path=target,
+        )
+    are_dicts = all(isinstance(item, Mapping) for item in items)
+    if kind is None:
+        has_arrays = are_dicts and any(_is_binary(value) for item in items for value in item.values())
+        kind = "columns" if has_arrays else _kind_of(items)
+    if kind == "columns":
+        if not are_dicts:
+            odd = next(item for item in items if not isinstance(item, Mapping))
+            raise SchemaError(
+                f"{target}: columns are made of dicts, and there is an item of type {type(odd).__name__}",
+                path=target,
+            )
+        names = list(items[0])
+        for name in names:
+            if not isinstance(name, str) or not is_store_name(name):
+                raise SchemaError(
+                    f"{target}: an item has the name {name!r}, of which no store's name can be made: rename it",
+                    path=target,
+                )
+        if not names:
+            raise SchemaError(f"{target}: the first item has no names, so there are no columns", path=target)
+        return Layout({name: _column([item[name] for item in items if name in item]) for name in names})
+    if kind == "lines":
+        return Layout({None: LineColumn(as_it_is=True)})
+    column = _numbers(items, kind)
+    if column is None:
+        odd = next((item for item in items if not _may_be_numbers(item)), items[0])
+        raise SchemaError(
+            f"{target}: the items make no arrays of one dtype{' and shape' if kind == 'array' else ''}, as kind "
+            f"{kind!r} has them; such as one of type {type(odd).__name__}. Map them to arrays before, or leave the "
+            "kind to the items",
+            path=target,
+        )
+    return Layout({None: column})
+
+
+def read_layout(target: Path) -> Layout | None:
+    """Return what the stores at a path have been made of; None: there is none.
+
+    Raises
+    ------
+    SchemaError
+    """
+    if is_store(target):
+        return Layout({None: _column_of_store(target, as_it_is=True)})
+    names = find_stores(target) if target.is_dir() else []
+    columns: dict[str | None, Column] = {
+        name.removesuffix(_SUFFIX): _column_of_store(target / name, as_it_is=False)
+        for name in names
+        if name.endswith(_SUFFIX)
+    }
+    return Layout(columns) if columns else None
+
+
+def _column_of_store(path: Path, *, as_it_is: bool) -> Column:
+    if (path / LINES).exists():
+        read_lines_file(path)
+        return LineColumn(as_it_is)
+    schema: Schema = read_schema(path)
+    return (
+        ArrayColumn(schema.dtype, schema.shape)
+        if schema.kind == "fixed"
+        else RaggedColumn(schema.dtype, schema.shape)
+    )
+
+
+def _kind_of(items: Sequence[Item]) -> Kind:
+    column = None if any(isinstance(item, Mapping) for item in items) else _numbers(items, None)
+    return "lines" if column is None else column.kind
+
+
+def _column(values: Sequence[Any]) -> Column:
+    return _numbers(values, None) or LineColumn(as_it_is=False)
+
+
+def _numbers(values: Sequence[Any], kind: Kind | None) -> ArrayColumn | RaggedColumn | None:
+    """Return the column of arrays that some values make; None: they make none."""
+    if all(isinstance(value, bytes | bytearray | memoryview) for value in values):
+        return RaggedColumn(_BYTES, ()) if kind != "array" else None
+    if not all(map(_may_be_numbers, values)):
+        return None
+    try:
+        arrays = [_as_array(value) for value in values]
+    except Unfit:
+        return None
+    # An empty list says nothing of a dtype.
+    telling = [
+        array
+        for array, value in zip(arrays, values, strict=True)
+        if array.size or isinstance(value, np.ndarray)
+    ]
+    dtype = _common_dtype([array.dtype for array in telling])
+    if dtype is None:
+        return None
+    shapes = {array.shape for array in telling}
+    if kind != "ragged" and len(shapes) == 1 and len(telling) == len(arrays):
+        return ArrayColumn(dtype, shapes.pop())
+    rows = {shape[1:] for shape in shapes}
+    if kind == "array" or len(rows) != 1 or any(array.ndim == 0 for array in arrays):
+        return None
+    return RaggedColumn(dtype, rows.pop())
+
+
+def _common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
+    """Return the dtype that holds values of all these as they are; None: numbers and others are mixed."""
+    unlike = set(dtypes)
+    if len(unlike) == 1:
+        return unlike.pop()
+    if not unlike or any(dtype.kind not in _NUMBERS for dtype in unlike):
+        return None
+    return np.result_type(*unlike)
+
+
+def _is_binary(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic | bytes | bytearray | memoryview) or hasattr(
+        value, "__array__"
+    )
+
+
+def _may_be_numbers(value: Any) -> bool:
+    return isinstance(value, bool | int | float | complex | list | tuple) or (
+        _is_binary(value) and not isinstance(value, bytes | bytearray | memoryview)
+    )
+
+
+def _as_array(value: Any) -> npt.NDArray[Any]:
+    if type(value) is np.ndarray:
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise Unfit("is masked, and would lose its mask: call filled() first")
+    if isinstance(value, str | bytes | Mapping) or value is None:
+        raise Unfit(f"is of type {type(value).__name__}, and no array")
+    try:
+        array: npt.NDArray[Any] = np.asarray(value)
+    except Exception as error:  # whatever another library's array raises
+        raise Unfit(f"makes no array: {error}") from error
+    is_numpys = isinstance(value, np.generic) or hasattr(value, "__array__")
+    if array.dtype.hasobject or (array.dtype.kind not in "b" + _NUMBERS and not is_numpys):
+        raise Unfit(f"makes no array of numbers: it is of type {type(value).__name__}")
+    return array
+
+
+def _cast(array: npt.NDArray[Any], dtype: np.dtype[Any], value: Any) -> npt.NDArray[Any]:
+    try:
+        # A number of Python's has no precision of its own.
+        rounding = not isinstance(value, np.ndarray | np.generic)
+        return cast_values(array, dtype, rounding=rounding)
+    except ValueError as error:
+        raise Unfit(f"does not fit the store's dtype {dtype}: it has {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """Return what a value is in JSON."""
+    if isinstance(value, np.generic) and value.dtype.kind in "biufU":
+        return value.item()
+    raise TypeError(
+        f"a value of type {type(value).__name__} is nothing that JSON has: map it to text, numbers, lists or dicts, or "
+        "the item to a dict of arrays, whose names become stores of their own"
+    )
