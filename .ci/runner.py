@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 # No command of a green run takes half of this; one that hangs must not take the whole run's time.
-COMMAND_TIMEOUT_S = 900
+COMMAND_TIMEOUT_S = 1500
 
 # Most of a stage waits for one core. A third beside two would have tests wait that measure how long they wait.
 MOST_AT_ONCE = min(2, len(os.sched_getaffinity(0)))

@@ -34,13 +34,32 @@ def byte_bar(title: str, total_bytes: int, *, shown: bool) -> Iterator[Tick]:
     callable
         To be called with (bytes done, total or None).
     """
+    with growing_bar(title, shown=shown) as tick:
+        yield lambda done_bytes, _total_bytes: tick(done_bytes, total_bytes)
+
+
+@contextmanager
+def growing_bar(title: str, *, shown: bool) -> Iterator[Tick]:
+    """Show a bar whose end is known, about, only while the work goes on: else as `byte_bar`.
+
+    Parameters
+    ----------
+    title : str
+        What is going on, in front of the bar.
+    shown : bool
+        False for no bar at all.
+
+    Yields
+    ------
+    callable
+        To be called with (bytes done, total or None).
+    """
     if not (shown and sys.stderr.isatty()):
         yield silent
         return
     from tqdm import tqdm
 
     with tqdm(
-        total=total_bytes,
         desc=program.shown(title),
         unit="iB",
         unit_scale=True,
@@ -49,7 +68,8 @@ def byte_bar(title: str, total_bytes: int, *, shown: bool) -> Iterator[Tick]:
         file=sys.stderr,
     ) as bar:
 
-        def tick(done_bytes: int, _total_bytes: int | None) -> None:
+        def tick(done_bytes: int, total_bytes: int | None) -> None:
+            bar.total = total_bytes
             bar.update(done_bytes - bar.n)
 
         yield tick

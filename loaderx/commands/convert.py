@@ -1,4 +1,4 @@
-"""``convert``: .npy and .npz files into stores, and lines of text."""
+"""``convert``: .npy and .npz files into stores, lines of text, and whatever a stream reads."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ from loaderx.commands.npz_folder import convert_npz
 from loaderx.commands.paths import parse_path
 from loaderx.commands.program import DONE, CommandError, complain, listed, say, shown
 from loaderx.commands.sizes import count, format_bytes, format_ratio, mib_per_s, parse_size, ratio
+from loaderx.commands.streamed import add_arguments as add_stream_arguments
+from loaderx.commands.streamed import is_streamed
 from loaderx.store.format import CODECS
 
 DESCRIPTION = """\
-Turn NumPy files into stores, or with --lines the lines of text files.
+Turn NumPy files, Parquet, Arrow and tar files into stores, and with --lines the lines of text files.
 
   one .npy file         one store at DEST, a record for every item along axis 0
   several, or a folder  joined along axis 0 in natural name order (part2 before part10), whatever the order of the
@@ -49,6 +51,13 @@ Turn NumPy files into stores, or with --lines the lines of text files.
   text, with --lines    one store of lines at DEST, a record for every line that is not blank, of .jsonl or any other
                         text, plain or compressed (.gz, .bz2, .xz, .zst), file by file as the arguments name them; of a
                         folder its own .jsonl and .ndjson files, compressed too, in natural name order
+  .parquet, .arrow      a record for each row: a line of JSON, or with --kind columns a folder DEST with a store NAME.zr
+                        for every column (needs pyarrow)
+  .tar, .tar.gz ...     samples as WebDataset has them: a folder DEST with a store NAME.zr for every extension, of
+                        bytes, or with --decode of what they hold
+  .jsonl, with --kind   with columns a folder DEST with a store NAME.zr for every name
+  stores                one store of all their records, such as in another codec
+  --stream MODULE:NAME  the items of a loaderx.stream.Stream
 
 The files are read piece by piece, so they may be larger than memory. DEST appears when it is complete; whatever goes
 wrong, nothing half-written stays.
@@ -66,9 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "sources",
         metavar="SRC",
-        nargs="+",
+        nargs="*",
         type=parse_path,
-        help="a .npy or .npz file, or a folder of .npy; with --lines files of text",
+        help="a .npy or .npz file, or a folder of .npy; .parquet, .arrow or .tar files; stores; with --lines files of "
+        "text",
     )
     parser.add_argument(
         "destination", metavar="DEST", type=parse_path, help="the store to write, such as images.zr"
@@ -126,7 +136,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="of a .npz file, this array; may be repeated",
+        help="of a .npz file this array, of rows and samples this name; may be repeated",
     )
     parser.add_argument("--lines", action="store_true", help="make every line of text files one record")
     parser.add_argument(
@@ -134,6 +144,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --lines: of a compressed file that is cut off or damaged, keep the lines that are whole and go on",
     )
+    add_stream_arguments(parser)
     parser.add_argument(
         "--verify", action="store_true", help="read everything back and compare it, bit for bit"
     )
@@ -147,6 +158,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Convert, verify if asked to, and say what was done."""
+    if options.lines and not options.sources:
+        raise CommandError("name the files whose lines are to be converted")
     if options.level is not None and options.codec == "raw":
         raise CommandError(LEVEL_WITHOUT_CODEC)
     if options.lines:
@@ -170,8 +183,12 @@ def run(options: argparse.Namespace) -> int:
         upgrade=options.upgrade,
     )
     bar = not (options.quiet or options.json)
-    archive = None if options.lines else _find_npz(options.sources, ragged=options.ragged)
-    if options.lines:
+    details: dict[str, Any]
+    streamed = not options.lines and is_streamed(options)
+    archive = None if options.lines or streamed else _find_npz(options.sources, ragged=options.ragged)
+    if streamed:
+        conversions, details = _convert_stream(options, settings, bar=bar)
+    elif options.lines:
         conversion, facts = convert_lines(
             options.sources,
             options.destination,
@@ -181,7 +198,7 @@ def run(options: argparse.Namespace) -> int:
             bar=bar,
         )
         conversions = [conversion]
-        details: dict[str, Any] = {**facts, **_store_facts(conversion)}
+        details = {**facts, **_store_facts(conversion)}
     elif archive is not None:
         by_name = convert_npz(
             archive, options.destination, settings, only=options.only, verified=options.verify, bar=bar
@@ -211,6 +228,25 @@ def run(options: argparse.Namespace) -> int:
                 say(f"{shown(conversion.path)}: codec {conversion.codec}: {conversion.choice.reason}")
             say(_line(conversion, verified=options.verify))
     return DONE
+
+
+def _convert_stream(
+    options: argparse.Namespace, settings: Settings, *, bar: bool
+) -> tuple[list[Conversion], dict[str, Any]]:
+    from loaderx.commands.streams import convert_stream, make_stream  # NumPy files have no need of all that
+
+    written, by_name = convert_stream(
+        make_stream(options), options.destination, options.kind, settings, verified=options.verify, bar=bar
+    )
+    conversions = list(by_name.values())
+    for counted in written.counts:
+        if n := counted.get("skipped"):
+            complain("loaderx convert", f"warning: {count(n, 'item')} left out by {counted['step']}")
+    details: dict[str, Any] = {"kind": written.kind, "counts": written.counts}
+    if written.stores:
+        stores = {name: _store_facts(conversion) for name, conversion in by_name.items()}
+        return conversions, {**details, "path": str(options.destination), "stores": stores}
+    return conversions, {**details, **_store_facts(conversions[0])}
 
 
 def _find_npz(sources: Sequence[Path], *, ragged: bool) -> Path | None:

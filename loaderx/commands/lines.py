@@ -13,6 +13,7 @@ from loaderx import CorruptRecordError, LoaderxError, Zrecord
 from loaderx.commands.bar import Tick, byte_bar
 from loaderx.commands.conversion import Conversion, Settings, check_destination, check_store_or_nothing
 from loaderx.commands.program import CommandError, MismatchError, complain, listed
+from loaderx.commands.streamed import refuse
 from loaderx.jsonl.line_writer import LINE_CODECS
 from loaderx.jsonl.lines import WrittenLines, write_lines
 from loaderx.jsonl.reading import LineReader
@@ -35,6 +36,7 @@ def check_options(options: argparse.Namespace) -> None:
     for name in ("ragged", "only"):
         if getattr(options, name):
             raise CommandError(f"--{name} goes with NumPy files, not with --lines")
+    refuse(options, "--lines", ("kind", "decode", "skip_bad", "stream"))
     if options.codec is not None and options.codec not in LINE_CODECS:
         raise CommandError(f"--lines goes with --codec {', '.join(LINE_CODECS)}, not with {options.codec}")
     if options.dict_size is not None and options.codec not in (None, "zstd_dict"):

@@ -60,7 +60,8 @@ def find_npy_files(sources: Sequence[Path]) -> list[Path]:
             files.append(source)
         else:
             raise CommandError(
-                f"{source} is not a .npy file; the lines of text files are converted with --lines"
+                f"{source} is not a .npy file; the lines of text files are converted with --lines, and JSONL name by "
+                "name with --kind columns"
             )
     return sorted(files, key=natural_key)
 
