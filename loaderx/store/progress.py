@@ -69,4 +69,4 @@ def reporting(progress: Progress, total_bytes: int | None) -> Iterator[Report]:
 
 def _estimate(done: int, fraction: float | None) -> int | None:
     """Return about how many bytes there will be in all."""
-    return round(done / fraction) if fraction else None
+    return round(done / fraction) if done and fraction else None

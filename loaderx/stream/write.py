@@ -145,9 +145,6 @@ class _Waiting:
             except StopIteration:
                 return True
             self.take(key, item)
-            # By time: items may be large, or take long.
-            if (now := time.monotonic()) - self._reported_at > _REPORTED_S:
-                self._tell(now)
         return False
 
     def _tell(self, now: float) -> None:
@@ -169,6 +166,9 @@ class _Waiting:
             self._n_bytes += len(record)
             self._n_unreported += len(record)
         self.n_items += 1
+        # By time: items may be large, or take long.
+        if (now := time.monotonic()) - self._reported_at > _REPORTED_S:
+            self._tell(now)
 
     def samples(self, is_all: bool) -> list[HeadRecords]:
         """Return what waits, for each store to learn from."""
