@@ -34,18 +34,20 @@ def byte_bar(title: str, total_bytes: int, *, shown: bool) -> Iterator[Tick]:
     callable
         To be called with (bytes done, total or None).
     """
-    with growing_bar(title, shown=shown) as tick:
+    with growing_bar(title, total_bytes, shown=shown) as tick:
         yield lambda done_bytes, _total_bytes: tick(done_bytes, total_bytes)
 
 
 @contextmanager
-def growing_bar(title: str, *, shown: bool) -> Iterator[Tick]:
+def growing_bar(title: str, total_bytes: int | None, *, shown: bool) -> Iterator[Tick]:
     """Show a bar whose end is known, about, only while the work goes on: else as `byte_bar`.
 
     Parameters
     ----------
     title : str
         What is going on, in front of the bar.
+    total_bytes : int, optional
+        Bytes at the end of the work, as far as that is known.
     shown : bool
         False for no bar at all.
 
@@ -60,6 +62,7 @@ def growing_bar(title: str, *, shown: bool) -> Iterator[Tick]:
     from tqdm import tqdm
 
     with tqdm(
+        total=total_bytes,
         desc=program.shown(title),
         unit="iB",
         unit_scale=True,
@@ -69,7 +72,8 @@ def growing_bar(title: str, *, shown: bool) -> Iterator[Tick]:
     ) as bar:
 
         def tick(done_bytes: int, total_bytes: int | None) -> None:
-            bar.total = total_bytes
+            if bar.total != total_bytes:
+                bar.total = total_bytes
             bar.update(done_bytes - bar.n)
 
         yield tick

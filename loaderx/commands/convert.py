@@ -57,7 +57,7 @@ Turn NumPy files, Parquet, Arrow and tar files into stores, and with --lines the
                         bytes, or with --decode of what they hold
   .jsonl, with --kind   with columns a folder DEST with a store NAME.zr for every name
   stores                one store of all their records, such as in another codec
-  --stream MODULE:NAME  the items of a loaderx.stream.Stream
+  MODULE:NAME           the items of a loaderx.stream.Stream of that name, or of what a function returns that makes one
 
 The files are read piece by piece, so they may be larger than memory. DEST appears when it is complete; whatever goes
 wrong, nothing half-written stays.
@@ -75,10 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "sources",
         metavar="SRC",
-        nargs="*",
+        nargs="+",
         type=parse_path,
-        help="a .npy or .npz file, or a folder of .npy; .parquet, .arrow or .tar files; stores; with --lines files of "
-        "text",
+        help="a .npy or .npz file, or a folder of .npy; .parquet, .arrow or .tar files; stores; MODULE:NAME of "
+        "a stream; with --lines files of text",
     )
     parser.add_argument(
         "destination", metavar="DEST", type=parse_path, help="the store to write, such as images.zr"
@@ -158,8 +158,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Convert, verify if asked to, and say what was done."""
-    if options.lines and not options.sources:
-        raise CommandError("name the files whose lines are to be converted")
     if options.level is not None and options.codec == "raw":
         raise CommandError(LEVEL_WITHOUT_CODEC)
     if options.lines:
@@ -235,8 +233,9 @@ def _convert_stream(
 ) -> tuple[list[Conversion], dict[str, Any]]:
     from loaderx.commands.streams import convert_stream, make_stream  # NumPy files have no need of all that
 
+    stream, kind = make_stream(options)
     written, by_name = convert_stream(
-        make_stream(options), options.destination, options.kind, settings, verified=options.verify, bar=bar
+        stream, options.destination, kind, settings, verified=options.verify, bar=bar
     )
     conversions = list(by_name.values())
     for counted in written.counts:

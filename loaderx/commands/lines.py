@@ -36,7 +36,7 @@ def check_options(options: argparse.Namespace) -> None:
     for name in ("ragged", "only"):
         if getattr(options, name):
             raise CommandError(f"--{name} goes with NumPy files, not with --lines")
-    refuse(options, "--lines", ("kind", "decode", "skip_bad", "stream"))
+    refuse(options, "--lines", ("kind", "decode", "skip_bad"))
     if options.codec is not None and options.codec not in LINE_CODECS:
         raise CommandError(f"--lines goes with --codec {', '.join(LINE_CODECS)}, not with {options.codec}")
     if options.dict_size is not None and options.codec not in (None, "zstd_dict"):

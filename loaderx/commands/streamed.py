@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,8 +23,10 @@ _COMPRESSED = ("", ".gz", ".bz2", ".xz", ".zst")
 _MAY_BE_COMPRESSED = ("webdataset", "jsonl")
 # Of such a folder the .npy files are what is converted.
 _NPY = (".npy", ".npz")
-#: The format of a source that is a store.
+#: The formats of a source that is a store, and of one that names a stream of somebody's own.
 STORE = "store"
+STREAM = "stream"
+_NAME_OF_STREAM = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 _KINDS = ("array", "ragged", "lines", "columns")
 _OPTIONS = ("kind", "decode", "skip_bad")
@@ -33,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kind",
         choices=_KINDS,
-        help="of Parquet, Arrow, tar, JSONL and --stream: what items become. array: numbers, or arrays of one shape; "
+        help="of Parquet, Arrow, tar, JSONL and streams: what items become. array: numbers, or arrays of one shape; "
         "ragged: arrays that differ in length, or bytes; lines: text, and JSON of anything else; columns: of dicts a "
         "folder DEST with a store NAME.zr for each name. Default: columns where there are arrays or bytes in dicts, "
         "else lines of dicts and text, else array or ragged",
@@ -48,11 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="of JSONL and tar archives: leave out lines and samples that are bad, and count them",
     )
-    parser.add_argument(
-        "--stream",
-        metavar="MODULE:NAME",
-        help="in place of SRC: a loaderx.stream.Stream, or a function that returns one, such as pipeline:make",
-    )
 
 
 def is_streamed(options: argparse.Namespace) -> bool:
@@ -63,18 +62,16 @@ def is_streamed(options: argparse.Namespace) -> bool:
     CommandError
         They do not go together.
     """
-    if options.stream is not None:
-        if options.sources:
-            raise CommandError("--stream stands in place of SRC: leave one of the two out")
-        refuse(options, "--stream", ("decode", "skip_bad", "ragged"))
-        return True
-    if not options.sources:
-        raise CommandError("name what to convert: SRC, or --stream MODULE:NAME")
     formats = {format_of(path) for source in options.sources for path in expand(source)}
+    if STREAM in formats:
+        refuse(options, "a stream", ("decode", "skip_bad", "ragged"))
+        if len(options.sources) > 1:
+            raise CommandError(f"a stream such as {options.sources[0]} is converted alone")
+        return True
     if None not in formats and (formats != {"jsonl"} or options.kind or options.skip_bad):
         refuse(options, "such files", ("ragged",), "--kind ragged is what there is for them")
         return True
-    refuse(options, "other files than Parquet, Arrow, tar and JSONL", _OPTIONS)
+    refuse(options, "other sources than Parquet, Arrow, tar, JSONL and streams", _OPTIONS)
     return False
 
 
@@ -107,4 +104,6 @@ def format_of(path: Path) -> str | None:
         ends = _COMPRESSED if name in _MAY_BE_COMPRESSED else ("",)
         if path.name.lower().endswith(tuple(suffix + end for suffix in suffixes for end in ends)):
             return name
+    if _NAME_OF_STREAM.fullmatch(str(path)) and not os.path.lexists(path):
+        return STREAM
     return None

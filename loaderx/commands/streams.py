@@ -9,9 +9,9 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from loaderx import CorruptRecordError, Dataset, RaggedDataset, Zrecord
+from loaderx import CorruptRecordError, Dataset, LoaderxError, RaggedDataset, Zrecord
 from loaderx.arrays.schema import read_schema
 from loaderx.commands.bar import Tick, growing_bar
 from loaderx.commands.conversion import Conversion, Settings
@@ -23,23 +23,23 @@ from loaderx.store.folders import find_stores, is_store
 from loaderx.store.format import LINES
 from loaderx.stream import Stream, WrittenStream
 from loaderx.stream.iterator import StreamIterator
-from loaderx.stream.records import Layout, read_layout
+from loaderx.stream.records import Kind, Layout, read_layout
 
 _VERIFIED_BYTES = 16 << 20
 _VERIFIED_RECORDS = 1 << 16
 _END = object()
+#: What an error's advice is called here.
+_OPTIONS = {"upgrade=True": "--append --upgrade", "on_error='skip'": "--skip-bad"}
 
 
-def make_stream(options: argparse.Namespace) -> Stream:
-    """Return the stream that the arguments name (`is_streamed`).
+def make_stream(options: argparse.Namespace) -> tuple[Stream, Kind | None]:
+    """Return the stream that the arguments name (`is_streamed`), and what its items become; None: what fits them.
 
     Raises
     ------
     CommandError
         They do not go together.
     """
-    if options.stream is not None:
-        return _select(_load(options.stream), options.only)
     paths = []
     for source in options.sources:
         found_here = expand(source)
@@ -54,63 +54,69 @@ def make_stream(options: argparse.Namespace) -> Stream:
             f"the sources are of different formats ({listed(found)}): convert one after the other"
         )
     name = found[0]
+    if name == STORE:
+        refuse(options, "stores", ("kind", "decode", "skip_bad", "only"))
+        return _of_stores(paths)
     if name != "webdataset":
         refuse(options, f"{name} sources", ("decode",))
     if name not in ("webdataset", "jsonl"):
         refuse(options, f"{name} sources", ("skip_bad",))
-    if name == STORE:
-        refuse(options, "stores", ("kind",))
-        return _select(_of_stores(paths), options.only)
     files = [str(path) for path in paths]
     on_error: Any = "skip" if options.skip_bad else "raise"
     if name == "parquet":
-        return Stream.from_parquet(files, columns=options.only or None)
+        return Stream.from_parquet(files, columns=options.only or None), options.kind
     if name == "arrow":
-        return _select(Stream.from_arrow(files), options.only)
-    if name == "webdataset":
-        return _select(
-            Stream.from_webdataset(files, decode=options.decode or None, on_error=on_error), options.only
-        )
-    return _select(Stream.from_jsonl(files, on_error=on_error), options.only)
-
-
-def _select(stream: Stream, names: Sequence[str]) -> Stream:
-    return stream.select(names) if names else stream
+        stream = Stream.from_arrow(files)
+    elif name == "webdataset":
+        stream = Stream.from_webdataset(files, decode=options.decode or None, on_error=on_error)
+    elif name == "jsonl":
+        stream = Stream.from_jsonl(files, on_error=on_error)
+    else:
+        stream = _load(files[0])
+    return (stream.select(options.only) if options.only else stream), options.kind
 
 
 def _load(name: str) -> Stream:
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise CommandError(f"--stream is {name!r}: give MODULE:NAME, such as pipeline:make")
+    module, _, attribute = name.partition(":")
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module and not module.startswith(f"{error.name}."):
             raise
-        raise CommandError(f"--stream: there is no module {module!r} here: {error}") from error
+        raise CommandError(
+            f"{name}: there is no such file, and no module {module!r} here: {error}"
+        ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise CommandError(f"--stream: {module} has no {attribute!r}")
+            raise CommandError(f"{name}: {module} has no {attribute!r}")
         found = getattr(found, part)
     if not isinstance(found, Stream) and callable(found):
         found = found()
     if not isinstance(found, Stream):
         raise CommandError(
-            f"--stream: {name} is of type {type(found).__name__}, and no loaderx.stream.Stream, nor returns one"
+            f"{name} is of type {type(found).__name__}, and no loaderx.stream.Stream, nor returns one"
         )
     return found
 
 
-def _of_stores(paths: Sequence[Path]) -> Stream:
+def _of_stores(paths: Sequence[Path]) -> tuple[Stream, Kind]:
     streams = []
+    kinds: set[Kind] = set()
     for path in paths:
         dataset: Any
         if (path / LINES).exists():
-            dataset = JsonlDataset(path, parse=bytes)
+            dataset, kind = JsonlDataset(path, parse=bytes), "lines"
+        elif read_schema(path).kind == "fixed":
+            dataset, kind = Dataset(path), "array"
         else:
-            dataset = Dataset(path) if read_schema(path).kind == "fixed" else RaggedDataset(path)
+            dataset, kind = RaggedDataset(path), "ragged"
+        kinds.add(cast(Kind, kind))
         streams.append(Stream.from_dataset(dataset))
-    return streams[0] if len(streams) == 1 else Stream.concatenate(streams)
+    if len(kinds) > 1:
+        raise CommandError(
+            f"the stores are of different kinds ({listed(sorted(kinds))}): convert one after the other"
+        )
+    return Stream.concatenate(streams), kinds.pop()
 
 
 def check_place(path: Path, settings: Settings) -> None:
@@ -130,7 +136,7 @@ def check_place(path: Path, settings: Settings) -> None:
 
 
 def convert_stream(
-    stream: Stream, path: Path, kind: Any, settings: Settings, *, verified: bool, bar: bool
+    stream: Stream, path: Path, kind: Kind | None, settings: Settings, *, verified: bool, bar: bool
 ) -> tuple[WrittenStream, dict[str, Conversion]]:
     """Write the items of a stream into a store, or into a folder of stores.
 
@@ -164,8 +170,23 @@ def convert_stream(
     check_place(path, settings)
     before = {place: _stats(place) for place in _stores_at(path)} if settings.append else {}
     started = time.perf_counter()
-    with growing_bar(path.name, shown=bar) as tick:
-        written = stream.write(
+    with growing_bar(path.name, None, shown=bar) as tick:
+        written = _write(stream, path, kind, settings, tick)
+    seconds = time.perf_counter() - started
+    places = {name: path / store.name for name, store in written.stores.items()} or {"": path}
+    conversions = {
+        name: _conversion(place, before.get(place), written, settings, seconds / len(places))
+        for name, place in places.items()
+    }
+    if verified:
+        with growing_bar(f"verify {path.name}", written.record_bytes, shown=bar) as tick:
+            _verify(stream, written, settings.threads, tick)
+    return written, conversions
+
+
+def _write(stream: Stream, path: Path, kind: Kind | None, settings: Settings, tick: Tick) -> WrittenStream:
+    try:
+        return stream.write(
             path,
             kind,
             settings.codec,
@@ -177,16 +198,13 @@ def convert_stream(
             overwrite=settings.force,
             upgrade=settings.upgrade,
         )
-    seconds = time.perf_counter() - started
-    places = {name: path / store.name for name, store in written.stores.items()} or {"": path}
-    conversions = {
-        name: _conversion(place, before.get(place), written, settings, seconds / len(places))
-        for name, place in places.items()
-    }
-    if verified:
-        with growing_bar(f"verify {path.name}", shown=bar) as tick:
-            _verify(stream, written, settings.threads, tick)
-    return written, conversions
+    except LoaderxError as error:
+        message = str(error)
+        for argument, option in _OPTIONS.items():
+            message = message.replace(argument, option)
+        if message != str(error):
+            raise CommandError(message) from error
+        raise
 
 
 def _stores_at(path: Path) -> list[Path]:

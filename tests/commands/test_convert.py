@@ -19,7 +19,7 @@ import pytest
 from loaderx import Dataset, RaggedDataset, Zrecord, write_dataset, write_ragged
 from loaderx.arrays.schema import read_schema
 from loaderx.commands import conversion
-from loaderx.commands.bar import byte_bar
+from loaderx.commands.bar import byte_bar, growing_bar
 from tests.commands.conftest import Run, Save, listing
 from tests.oracle import VERSION, WIDE, OracleStore
 
@@ -644,6 +644,7 @@ def test_bar_gets_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
         n = 0
 
         def __init__(self, **options: object) -> None:
+            self.total = options["total"]
             parts.append(options["total"])
 
         def __enter__(self) -> RecordingBar:
@@ -662,6 +663,11 @@ def test_bar_gets_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
         tick(30, 100)
         tick(100, None)
     assert parts == [100, 30, 70, "closed"]
+    parts.clear()
+    with growing_bar("a.zr", None, shown=True) as tick:
+        tick(30, None)
+        tick(40, 80)
+    assert parts == [None, 30, 10, "closed"]
 
 
 WAVES = np.sin(np.arange(150 * 1024, dtype=np.float32) / 50).reshape(150, 1024)
