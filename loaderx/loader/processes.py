@@ -6,35 +6,26 @@ workers. All that is different is where a thread gets its batch from.
 
 from __future__ import annotations
 
-import multiprocessing.util
 import os
 import pickle
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from loaderx._core.lease import SharedBlock
-from loaderx.errors import ClosedError, LoaderError, OptionError
+from loaderx.errors import LoaderError, OptionError
 from loaderx.loader import parcel, remote
 from loaderx.loader.blocks import Blocks
 from loaderx.loader.fetch import Batch, Costs, Fetch
-from loaderx.loader.worker import (
-    DIE_S,
-    END_S,
-    Worker,
-    advise_on_main,
-    check_not_starting,
-    describe_end,
-    say_where_to_define,
-)
+from loaderx.loader.proxies import Processes, Proxy
+from loaderx.loader.worker import Worker, advise_on_main, describe_end, say_where_to_define
 
 # So many blocks are kept for batches that the user holds, beyond those that the loader has.
 _HELD_BLOCKS = 8
 
 
-class RemoteFetchers:
+class RemoteFetchers(Processes):
     """Makes the fetchers of a loader's worker threads, each with a process of its own.
 
     Parameters
@@ -59,56 +50,24 @@ class RemoteFetchers:
     def __init__(
         self, fetch: Fetch, gathers: AbstractContextManager[Any] | None, most: int, start_method: str
     ) -> None:
-        check_not_starting()
-        self.pickled = _pickle(fetch)
+        super().__init__(_pickle(fetch), most, start_method, remote.work, gathers is not None)
         self.gathers = gathers
-        self.start_method = start_method
-        self.most = most
         self.blocks = Blocks(most + _HELD_BLOCKS)
-        self.is_closing = False
-        # The first worker starts alone: what is wrong with the program is then wrong once, and said once; and the first
-        # batch comes sooner. Held while it does.
-        self.starting = threading.Lock()
-        self.has_started = False
         self.failure: LoaderError | None = None
-        self.workers: set[Worker] = set()
         _live[id(self)] = self
-        # Before multiprocessing ends its children when the interpreter ends, or others would be started in their place.
-        multiprocessing.util.Finalize(self, _interrupt, (weakref.ref(self),), exitpriority=0)
 
     def __call__(self) -> tuple[RemoteFetcher, Callable[[], None]]:
         """Return a fetcher for one thread, and what ends it."""
         fetcher = RemoteFetcher(self)
         return fetcher, fetcher.end
 
-    def start(self) -> Worker:
-        """Return a new worker process, which has not said yet that it is ready."""
-        worker = Worker(self.start_method, remote.work, self.gathers is not None)
-        self.workers.add(worker)
-        if self.is_closing:  # asked behind the change, for `interrupt` may have come between
-            worker.channel.shut()
-        return worker
-
-    def end(self, worker: Worker, patience_s: float) -> int | None:
-        """End a worker process, and return its exit code."""
-        self.workers.discard(worker)
-        return worker.end(patience_s)
-
     def interrupt(self) -> None:
-        """Have every thread that waits for its process give up. Never waits."""
-        self.is_closing = True
-        for worker in list(self.workers):
-            worker.channel.shut()
+        """Have every thread that waits for its process, or for memory, give up. Never waits."""
+        super().interrupt()
         self.blocks.close()
 
 
-def _interrupt(fetchers: weakref.ref[RemoteFetchers]) -> None:
-    alive = fetchers()
-    if alive is not None:
-        alive.interrupt()
-
-
-class RemoteFetcher:
+class RemoteFetcher(Proxy):
     """Makes batches by asking a worker process, which it starts when it is first asked and when the last one died.
 
     For one thread.
@@ -119,8 +78,8 @@ class RemoteFetcher:
     """
 
     def __init__(self, shared: RemoteFetchers) -> None:
+        super().__init__(shared, "the loader was closed")
         self._shared = shared
-        self._worker: Worker | None = None
 
     def __call__(self, step: int, /) -> tuple[Batch, Costs]:
         """Return the batch of a step, and what it took in the worker process.
@@ -133,15 +92,14 @@ class RemoteFetcher:
             What a stream or the transform raised there.
         """
         shared = self._shared
-        if shared.is_closing:
-            raise _closed()
+        self.check_open()
         worker = self._worker or self._start(step)
         block = shared.blocks.take()
         try:
             kind, *answer = self._ask(worker, step, block)
         except (EOFError, OSError):
             shared.blocks.give_back(block)
-            code = self._bury()
+            code = self.bury()
             raise LoaderError(
                 f"worker process {worker.pid} {describe_end(code)}, at step {step}. The next step has another worker; "
                 f"seek({step}) tries this one again",
@@ -155,7 +113,7 @@ class RemoteFetcher:
         given, costs, data, sizes = answer
         if given != step or os.fstat(block.fd).st_size < sum(sizes):
             shared.blocks.give_back(block)
-            self._bury()
+            self.bury()
             raise LoaderError(
                 f"worker process {worker.pid} answered for step {given}, and was asked for step {step}: something else "
                 "than the worker uses its socket, such as a fork that its transform made",
@@ -211,7 +169,7 @@ class RemoteFetcher:
             worker.channel.send(self._shared.pickled)
             kind, *answer = worker.hear()
         except (EOFError, OSError):
-            code = self._bury()
+            code = self.bury()
             raise LoaderError(
                 f"worker process {worker.pid} {describe_end(code)} while it started, before it had the streams and "
                 f"the transform. What it printed says why. {advise_on_main()}",
@@ -221,7 +179,7 @@ class RemoteFetcher:
             ) from None
         if kind == remote.ERROR:
             cause = remote.load_error(*answer, step=step)
-            code = self._bury()
+            code = self.bury()
             cure = ""
             if isinstance(cause, ImportError | AttributeError):
                 cure = f". It imports by name what they are made of: {say_where_to_define()}"
@@ -233,25 +191,6 @@ class RemoteFetcher:
                 exit_code=code,
             ) from cause
         return worker
-
-    def _bury(self) -> int | None:
-        """See to a worker that is gone, or should be, and return its exit code."""
-        worker, self._worker = self._worker, None
-        assert worker is not None
-        if self._shared.is_closing:
-            self._shared.end(worker, END_S)
-            raise _closed() from None
-        return self._shared.end(worker, DIE_S)
-
-    def end(self) -> None:
-        """End the process, if there is one."""
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            self._shared.end(worker, END_S)
-
-
-def _closed() -> ClosedError:
-    return ClosedError("the loader was closed")
 
 
 def _pickle(fetch: Fetch) -> bytes:

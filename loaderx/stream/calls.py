@@ -48,14 +48,6 @@ def pickle_function(call: Callable[..., Any], function: Callable[..., Any]) -> b
         ) from error
 
 
-class FaultError(Exception):
-    """An item that the function has given no answer for, though it has not raised: `reason` says why."""
-
-    def __init__(self, reason: LoaderError) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
 class Call(Task):
     """A call of the function for an item, and what came of it.
 

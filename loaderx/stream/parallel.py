@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from loaderx.stream.calling import complain, explain
-from loaderx.stream.calls import Calls, FaultError, WorkerType, pickle_function
+from loaderx.stream.calls import Calls, WorkerType, pickle_function
 from loaderx.stream.failure import load_failure, save_failure
+from loaderx.stream.fault import FaultError
 from loaderx.stream.keys import load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.skipping import MaySkip

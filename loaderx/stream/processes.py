@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing.util
 import pickle
-import threading
-import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from loaderx.errors import ClosedError, LoaderError
+from loaderx.errors import LoaderError
+from loaderx.loader.proxies import Processes, Proxy
 from loaderx.loader.remote import ERROR, Message, load_error
-from loaderx.loader.worker import (
-    DIE_S,
-    END_S,
-    Worker,
-    advise_on_main,
-    check_not_starting,
-    describe_end,
-    say_where_to_define,
-)
-from loaderx.stream.calls import FaultError
+from loaderx.loader.worker import Worker, advise_on_main, describe_end, say_where_to_define
+from loaderx.stream.fault import FaultError
 from loaderx.stream.remote import STUCK, work
 
 _START_METHOD = "spawn"
 
 
-class RemoteCallers:
+class RemoteCallers(Processes):
     """Makes the callers of a node's worker threads, each with a process of its own.
 
     Parameters
@@ -43,52 +33,17 @@ class RemoteCallers:
     """
 
     def __init__(self, pickled: bytes, most: int) -> None:
-        check_not_starting()
-        self.pickled = pickled
-        self.most = most
-        self.is_closing = False
-        # The first worker starts alone: what is wrong with the program is then wrong once, and said once. Held while it
-        # does.
-        self.starting = threading.Lock()
-        self.has_started = False
+        super().__init__(pickled, most, _START_METHOD, work)
         # Why the first worker did not start, and which call it was for.
         self.failure: tuple[LoaderError, int] | None = None
-        self.workers: set[Worker] = set()
-        # Before multiprocessing ends its children when the interpreter ends, or others would be started in their place.
-        multiprocessing.util.Finalize(self, _interrupt, (weakref.ref(self),), exitpriority=0)
 
     def __call__(self) -> tuple[RemoteCaller, Callable[[], None]]:
         """Return a caller for one thread, and what ends it."""
         caller = RemoteCaller(self)
         return caller, caller.end
 
-    def start(self) -> Worker:
-        """Return a new worker process, which has not said yet that it is ready."""
-        worker = Worker(_START_METHOD, work)
-        self.workers.add(worker)
-        if self.is_closing:  # asked behind the change, for `interrupt` may have come between
-            worker.channel.shut()
-        return worker
 
-    def end(self, worker: Worker, patience_s: float) -> int | None:
-        """End a worker process, and return its exit code."""
-        self.workers.discard(worker)
-        return worker.end(patience_s)
-
-    def interrupt(self) -> None:
-        """Have every thread that waits for its process give up. Never waits."""
-        self.is_closing = True
-        for worker in list(self.workers):
-            worker.channel.shut()
-
-
-def _interrupt(callers: weakref.ref[RemoteCallers]) -> None:
-    alive = callers()
-    if alive is not None:
-        alive.interrupt()
-
-
-class RemoteCaller:
+class RemoteCaller(Proxy):
     """Calls the function in a worker process, which it starts when it is first asked and when the last one died.
 
     For one thread.
@@ -99,8 +54,8 @@ class RemoteCaller:
     """
 
     def __init__(self, shared: RemoteCallers) -> None:
+        super().__init__(shared, "the iterator was closed")
         self._shared = shared
-        self._worker: Worker | None = None
 
     def __call__(self, item: Any, number: int) -> Any:
         """Return what the function makes of an item.
@@ -119,8 +74,7 @@ class RemoteCaller:
         BaseException
             What the function raised there.
         """
-        if self._shared.is_closing:
-            raise _closed()
+        self.check_open()
         worker = self._worker or self._start(number)
         try:
             message = pickle.dumps(item, protocol=5)
@@ -135,7 +89,7 @@ class RemoteCaller:
             del message
             received = worker.receive()
         except (EOFError, OSError):
-            code = self._bury()
+            code = self.bury()
             _fault(
                 f"worker process {worker.pid} {describe_end(code)}. The next item has another worker",
                 worker=worker.pid,
@@ -192,7 +146,7 @@ class RemoteCaller:
             worker.channel.send(self._shared.pickled)
             kind, *answer = worker.hear()
         except (EOFError, OSError):
-            code = self._bury()
+            code = self.bury()
             _fault(
                 f"worker process {worker.pid} {describe_end(code)} while it started, before it had the function. What "
                 f"it printed says why. {advise_on_main()}",
@@ -201,7 +155,7 @@ class RemoteCaller:
             )
         if kind == ERROR:
             cause = load_error(*answer)
-            code = self._bury()
+            code = self.bury()
             cure = ""
             if isinstance(cause, ImportError | AttributeError):
                 cure = f". It imports the function by its name: {say_where_to_define()}"
@@ -213,21 +167,6 @@ class RemoteCaller:
             )
         return worker
 
-    def _bury(self) -> int | None:
-        """See to a worker that is gone, or should be, and return its exit code."""
-        worker, self._worker = self._worker, None
-        assert worker is not None
-        if self._shared.is_closing:
-            self._shared.end(worker, END_S)
-            raise _closed() from None
-        return self._shared.end(worker, DIE_S)
-
-    def end(self) -> None:
-        """End the process, if there is one."""
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            self._shared.end(worker, END_S)
-
 
 def _fault(
     message: str,
@@ -238,7 +177,3 @@ def _fault(
     reason = LoaderError(message, worker=worker, exit_code=exit_code)
     reason.__cause__ = cause
     raise FaultError(reason) from None
-
-
-def _closed() -> ClosedError:
-    return ClosedError("the iterator was closed")
