@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NoReturn, Self
 
-from loaderx.errors import ClosedError, StateMismatchError
+from loaderx.errors import ClosedError
 from loaderx.stream.node import Item, Key, Node, Recipe
-
-STATE_VERSION = 1
+from loaderx.stream.saved import STATE_VERSION, check_state
 
 
 class StreamIterator:
@@ -160,30 +158,3 @@ def collect_counts(node: Node) -> list[dict[str, Any]]:
     counts = node.counts()
     own = [{"step": node.called, **counts}] if counts else []
     return own + [each for below in node.inputs() for each in collect_counts(below)]
-
-
-def check_state(state: Any, pipeline: list[Any]) -> None:
-    """Look whether a state is one of this pipeline.
-
-    Raises
-    ------
-    StateMismatchError
-    """
-    if not isinstance(state, Mapping) or not {"version", "pipeline", "epoch", "position"} <= set(state):
-        raise StateMismatchError(
-            "this is no state of a stream: give the dict that state_dict() returned",
-            mismatches={"state": (state, "a dict")},
-        )
-    if state["version"] != STATE_VERSION:
-        raise StateMismatchError(
-            f"the saved state is of version {state['version']!r}, and this release reads {STATE_VERSION}",
-            mismatches={"version": (state["version"], STATE_VERSION)},
-        )
-    here = json.loads(json.dumps(pipeline))
-    saved = json.loads(json.dumps(state["pipeline"]))
-    if saved != here:
-        raise StateMismatchError(
-            f"the saved state is of another stream: it was {json.dumps(saved)}, and is {json.dumps(here)} here. Make "
-            "this one as that one was made, or begin anew",
-            mismatches={"pipeline": (saved, here)},
-        )

@@ -12,11 +12,12 @@ from loaderx.store.progress import Progress
 from loaderx.stream.combining import Weights, check_ends, check_streams, plan_phases
 from loaderx.stream.concatenate import Concatenate
 from loaderx.stream.interleave import STOPPING, Interleave, Stopping
-from loaderx.stream.iterator import StreamIterator, check_state
+from loaderx.stream.iterator import StreamIterator
 from loaderx.stream.node import Recipe
 from loaderx.stream.origins import Origins
 from loaderx.stream.places import Settings
 from loaderx.stream.records import KINDS, Kind
+from loaderx.stream.saved import check_state
 from loaderx.stream.shards import Shards
 from loaderx.stream.source import Source
 from loaderx.stream.steps import DEFAULT_SEED, Steps

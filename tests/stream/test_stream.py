@@ -239,3 +239,55 @@ def test_what_has_an_end_after_all() -> None:
     assert isinstance(iter(Stream.concatenate([numbers(), endless])), StreamIterator)
     with pytest.raises(OptionError, match="without end"):
         Stream.interleave([endless, numbers()], stopping="all_exhausted").repeat(2)
+
+
+def long(buffer_size: int = 20, n: int = 2) -> Stream:
+    return numbers().map(double).shuffle(buffer_size, seed=1).batch(n)
+
+
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        (
+            lambda: long(30, 3),
+            "n of Batch was 2, and is 3 here; buffer_size of Shuffle was 20, and is 30 here",
+        ),
+        (
+            lambda: long().take(3),
+            "it was from_shards > Map > Shuffle > Batch, and is from_shards > Map > Shuffle > Batch > Take here",
+        ),
+        (
+            lambda: Stream.zip([numbers(), long()]),
+            "is Zip(from_shards, from_shards > Map > Shuffle > Batch) here",
+        ),
+        (
+            lambda: numbers().map(abs).shuffle(20, seed=1).batch(2),
+            'function of Map was "double", and is "abs"',
+        ),
+    ],
+)
+def test_a_mismatch_says_what_is_different(other: Callable[[], Stream], difference: str) -> None:
+    with pytest.raises(StateMismatchError) as caught:
+        other().load_state_dict(long().state_dict())
+    assert difference in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("version", True, "of version True, and this release reads 1"),
+        ("version", 2, "of version 2, and this release reads 1"),
+        ("epoch", "abc", "its epoch is 'abc'"),
+        ("epoch", -1, "its epoch is -1"),
+        ("epoch", True, "its epoch is True"),
+        ("pipeline", 3, "no description of one: 3"),
+        ("pipeline", ["Batch", {}, ["Map", 1]], "no description of one"),
+        ("pipeline", {1, 2}, "no description of one"),
+    ],
+)
+def test_a_state_that_was_changed_by_hand(part: str, value: Any, message: str) -> None:
+    stream = long()
+    state = {**stream.state_dict(), part: value}
+    with pytest.raises(StateMismatchError, match=message):
+        stream.load_state_dict(state)
+    assert list(stream) == list(long())
