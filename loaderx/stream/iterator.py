@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn, Self
 
 from loaderx.errors import ClosedError, StateMismatchError
+from loaderx.loader.fetch import put_note
 from loaderx.stream.node import Item, Key, Node, Recipe
 
 STATE_VERSION = 1
@@ -32,17 +33,28 @@ class StreamIterator:
         self._recipe = recipe
         self._pipeline = recipe.describe()
         self._epoch = epoch
+        self._final: Any
         self._begin(state)
 
     def _begin(self, state: Mapping[str, Any] | None) -> None:
-        position = None
+        epoch, position = self._epoch, None
         if state is not None:
             check_state(state, self._pipeline)
-            self._epoch, position = state["epoch"], state["position"]
-        self._node = self._recipe.build(self._epoch)
-        self._next = self._node.next
-        self._final: Any = None
-        self._node.reset(position)
+            epoch, position = state["epoch"], state["position"]
+        node = self._build(epoch, position)
+        self._epoch, self._node, self._next, self._final = epoch, node, node.next, None
+
+    def _build(self, epoch: int, position: Any) -> Node:
+        """Return the last step of the pipeline, which stands at a position."""
+        node = self._recipe.build(epoch)
+        try:
+            node.reset(position)
+        except BaseException as error:
+            if position is not None:
+                put_note(error, "while a saved state ", "was loaded")
+            node.close()
+            raise
+        return node
 
     def __next__(self) -> Item:
         try:
@@ -101,13 +113,9 @@ class StreamIterator:
         StateMismatchError
             It does not fit; this stays where it is.
         """
-        before = self._epoch, self._node, self._next, self._final
-        try:
-            self._begin(state)
-        except BaseException:
-            self._epoch, self._node, self._next, self._final = before
-            raise
-        before[1].close()
+        before = self._node
+        self._begin(state)
+        before.close()
 
     def counts(self) -> list[dict[str, Any]]:
         """Return what the steps have counted, the last step first: those that count nothing are left out.
