@@ -126,9 +126,10 @@ class StreamIterator:
             Each has ``step``, what `Stream` calls it, and the counts by name: of a mixture ``given`` and ``passes``,
             for each stream how many items it has given, and how often it has begun again; of a source ``skipped``, how
             many items were bad, and left out or replaced. They include what was counted
-            before the state that has been loaded.
+            before the state that has been loaded, and in earlier passes of a `repeat` or a mixture. They are there
+            behind the end and behind `close`, too.
         """
-        return collect_counts(self._node)
+        return [counts for counts in self._node.tally() if len(counts) > 1]
 
     def fraction(self) -> float | None:
         """Return how much of the source has been read, about, from 0 to 1; None: nobody knows.
@@ -161,13 +162,6 @@ def _stop() -> NoReturn:
 
 def _refuse() -> NoReturn:
     raise ClosedError("the iterator is closed: make another one, and load its state to go on where it was")
-
-
-def collect_counts(node: Node) -> list[dict[str, Any]]:
-    """Return the counts of a node and of those below it, from the top."""
-    counts = node.counts()
-    own = [{"step": node.called, **counts}] if counts else []
-    return own + [each for below in node.inputs() for each in collect_counts(below)]
 
 
 def check_state(state: Any, pipeline: list[Any]) -> None:
