@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from loaderx.stream.node import Item, Key, State
+from loaderx.stream.ended import Ended, end
+from loaderx.stream.node import Item, Key, State, average
 from loaderx.stream.seeds import mix, permutation
 from loaderx.stream.several import Several
+from loaderx.stream.tally import Tally
 
 
 class Concatenate(Several):
     """All items of each input, one input behind the other. A key is (number of the input, key in it).
+
+    An input that has ended is closed: at most one is open at a time.
 
     Parameters
     ----------
@@ -31,6 +36,7 @@ class Concatenate(Several):
         self._order: Sequence[int] = (
             range(n) if seed is None else permutation(mix(seed, "concatenate", epoch), n)
         )
+        self._ended: dict[int, Ended] = {}
 
     @classmethod
     def count_shards(cls, options: Mapping[str, Any], inputs: Sequence[int]) -> int:
@@ -41,8 +47,17 @@ class Concatenate(Several):
         return any(inputs)
 
     def reset(self, state: State | None = None) -> None:
-        self._reset_inputs(None if state is None else state["upstreams"])
-        self._go_to(0 if state is None else state["at"])
+        self._ended = {}
+        at: int = 0 if state is None else state["at"]
+        for place, number in enumerate(self._order):
+            # Those that have ended, too: a file that has changed since is noticed here.
+            self._upstreams[number].reset(None if state is None else state["upstreams"][number])
+            if place < at:
+                self._end(number)
+        self._go_to(at)
+
+    def _end(self, number: int) -> None:
+        self._ended[number] = end(self._upstreams[number])
 
     def _go_to(self, at: int) -> None:
         self._at = at
@@ -55,16 +70,46 @@ class Concatenate(Several):
             try:
                 key, item = self._next()
             except StopIteration:
+                self._end(self._number)
                 self._go_to(self._at + 1)
                 continue
             return (self._number, key), item
         raise StopIteration
 
     def get_state(self) -> State:
-        return {"upstreams": self._input_states(), "at": self._at}
+        states = [
+            self._ended[number].state if number in self._ended else upstream.get_state()
+            for number, upstream in enumerate(self._upstreams)
+        ]
+        return {"upstreams": states, "at": self._at}
+
+    def tally(self) -> Tally:
+        below = [
+            self._ended[number].tally if number in self._ended else upstream.tally()
+            for number, upstream in enumerate(self._upstreams)
+        ]
+        return [{"step": self.called}, *chain.from_iterable(below)]
+
+    def fraction(self) -> float | None:
+        return average(
+            [
+                1.0 if number in self._ended else upstream.fraction()
+                for number, upstream in enumerate(self._upstreams)
+            ]
+        )
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
         return self._rebuild_inputs(keys)
+
+    def _rebuild_input(self, number: int, keys: Sequence[Key]) -> list[Item]:
+        upstream = self._upstreams[number]
+        if number not in self._ended:
+            return upstream.rebuild(keys)
+        upstream.reset()
+        try:
+            return upstream.rebuild(keys)
+        finally:
+            upstream.close()
 
     def locate(self, key: Key) -> str:
         number, inner = key

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from loaderx.stream.ended import Ended, end
 from loaderx.stream.keys import load_keys, save_keys
-from loaderx.stream.node import Item, Key, Node, Recipe, State
+from loaderx.stream.node import Item, Key, Node, Recipe, State, average
 from loaderx.stream.passes import build_pass, rebuild_passes
 from loaderx.stream.seeds import mix
+from loaderx.stream.tally import Counted, Tally, add_counts, counts_of
 
 Stopping: TypeAlias = Literal["first_exhausted", "all_exhausted", "all_exhausted_without_replacement"]
 STOPPING: tuple[Stopping, ...] = ("first_exhausted", "all_exhausted", "all_exhausted_without_replacement")
@@ -79,6 +82,10 @@ class Interleave(Node):
         self._sums = sums / sums[:, -1:]
         self._has_weight = weights > 0
         self._upstreams: list[Node] = []
+        # What is left of the inputs that are closed, as nothing is taken from them any more.
+        self._ended: dict[int, Ended] = {}
+        # What the passes of each input counted that have ended.
+        self._counted: list[Counted] = [[] for _ in recipes]
 
     @classmethod
     def count_shards(cls, options: Mapping[str, Any], inputs: Sequence[int]) -> int:
@@ -97,6 +104,7 @@ class Interleave(Node):
 
     def reset(self, state: State | None = None) -> None:
         self.close()
+        self._upstreams, self._ended = [], {}
         n = self._n
         if state is None:
             state = {
@@ -104,35 +112,49 @@ class Interleave(Node):
                 "passes": [0] * n,
                 "exhausted": [False] * n,
                 "given": [0] * n,
+                "counted": [[] for _ in range(n)],
                 "held": [None] * n,
                 "last": None,
                 "draws": 0,
                 "phase": 0,
             }
         self._passes = list(state["passes"])
-        self._upstreams = [self._build(i) for i in range(n)]
-        for upstream, inner in zip(self._upstreams, state["upstreams"], strict=True):
-            upstream.reset(inner)
-        self._nexts = [upstream.next for upstream in self._upstreams]
         self._is_exhausted = list(state["exhausted"])
+        self._counted = list(state["counted"])
+        self._set_phase(state["phase"])
+        self._upstreams = [self._build(i, self._passes[i]) for i in range(n)]
+        for i, upstream in enumerate(self._upstreams):
+            upstream.reset(state["upstreams"][i])
+            if not self._is_wanted(i):
+                self._leave(i)
+        self._nexts = [upstream.next for upstream in self._upstreams]
         self._given = list(state["given"])
         self._numbers = [self._passes[i] * n + i for i in range(n)]
         self._hold(load_keys(state["held"]))
         # The input that gave the last item: whether it has more is asked before the next draw.
         self._last: int | None = state["last"]
-        self._set_phase(state["phase"])
         self._seek(state["draws"])
         self._judge()
 
-    def _build(self, i: int) -> Node:
-        return build_pass(self._recipes[i], self._epoch, self._passes[i])
+    def _build(self, i: int, of_pass: int) -> Node:
+        return build_pass(self._recipes[i], self._epoch, of_pass)
+
+    def _is_wanted(self, i: int) -> bool:
+        """Return whether an item of an input may be given yet."""
+        is_over = self._is_exhausted[i] and self._stopping == "all_exhausted_without_replacement"
+        return not is_over and bool(self._has_weight[self._phase :, i].any())
+
+    def _leave(self, i: int) -> None:
+        """Close an input, of which nothing is wanted any more."""
+        if i not in self._ended:
+            self._ended[i] = end(self._upstreams[i])
 
     def _hold(self, keys: list[Key]) -> None:
         """Have the items of some keys ready, one or none (None) for each input."""
         self._held: list[tuple[Key, Item] | None] = [None] * self._n
         for i, key in enumerate(keys):
             if key is not None:
-                self._held[i] = (key, self._upstreams[i].rebuild([key])[0])
+                self._held[i] = (key, self._rebuild(i, [(self._passes[i], key)])[0])
 
     def next(self) -> tuple[Key, Item]:
         held = self._held
@@ -167,17 +189,21 @@ class Interleave(Node):
     def _exhaust(self, i: int) -> None:
         self._is_exhausted[i] = True
         self._judge()
-        if self._is_over:
+        if self._is_over or self._stopping != "all_exhausted":
             self._seek(self._at())
-        elif self._stopping == "all_exhausted":
-            self._upstreams[i].close()
-            self._passes[i] += 1
-            self._numbers[i] += self._n
-            self._upstreams[i] = self._build(i)
-            self._upstreams[i].reset()
-            self._nexts[i] = self._upstreams[i].next
-        else:
-            self._seek(self._at())
+        elif i not in self._ended:
+            self._begin_again(i)
+        if self._stopping == "all_exhausted_without_replacement":
+            self._leave(i)
+
+    def _begin_again(self, i: int) -> None:
+        before, following = self._upstreams[i], self._build(i, self._passes[i] + 1)
+        following.reset()
+        self._counted[i] = counts_of(add_counts(before.tally(), self._counted[i]))
+        before.close()
+        self._passes[i] += 1
+        self._numbers[i] += self._n
+        self._upstreams[i], self._nexts[i] = following, following.next
 
     def _judge(self) -> None:
         """Find out whether there is an item yet to be given, and from which phase on."""
@@ -201,6 +227,9 @@ class Interleave(Node):
 
     def _set_phase(self, phase: int) -> None:
         self._phase = phase
+        for i in range(len(self._upstreams)):
+            if not self._is_wanted(i):
+                self._leave(i)
         self._change_at = self._begins[phase + 1] if phase + 1 < len(self._begins) else _NEVER
 
     def _at(self) -> int:
@@ -247,10 +276,14 @@ class Interleave(Node):
     def get_state(self) -> State:
         held = [None if pair is None else pair[0] for pair in self._held]
         return {
-            "upstreams": [upstream.get_state() for upstream in self._upstreams],
+            "upstreams": [
+                self._ended[i].state if i in self._ended else upstream.get_state()
+                for i, upstream in enumerate(self._upstreams)
+            ],
             "passes": list(self._passes),
             "exhausted": list(self._is_exhausted),
             "given": list(self._given),
+            "counted": list(self._counted),
             "held": save_keys(held, self.shares_keys),
             "last": self._last,
             "draws": self._at(),
@@ -260,6 +293,18 @@ class Interleave(Node):
     def counts(self) -> dict[str, Any]:
         return {"given": list(self._given), "passes": list(self._passes)}
 
+    def tally(self) -> Tally:
+        below = [
+            add_counts(self._ended[i].tally if i in self._ended else upstream.tally(), self._counted[i])
+            for i, upstream in enumerate(self._upstreams)
+        ]
+        return [{"step": self.called, **self.counts()}, *chain.from_iterable(below)]
+
+    def fraction(self) -> float | None:
+        return average(
+            [1.0 if i in self._ended else upstream.fraction() for i, upstream in enumerate(self._upstreams)]
+        )
+
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
         groups: dict[int, list[tuple[int, Key, int]]] = {}
         for position, (number, key) in enumerate(keys):
@@ -267,16 +312,20 @@ class Interleave(Node):
             groups.setdefault(i, []).append((of_pass, key, position))
         items: list[Item] = [None] * len(keys)
         for i, group in groups.items():
-            of_passes = [(of_pass, key) for of_pass, key, _ in group]
-            live = (self._passes[i], self._upstreams[i])
-            found = rebuild_passes(self._recipes[i], self._epoch, of_passes, live)
+            found = self._rebuild(i, [(of_pass, key) for of_pass, key, _ in group])
             for (_, _, position), item in zip(group, found, strict=True):
                 items[position] = item
         return items
 
+    def _rebuild(self, i: int, keys: Sequence[tuple[int, Key]]) -> list[Item]:
+        """Return items of an input, by the pass and the key in it."""
+        live = None if i in self._ended else (self._passes[i], self._upstreams[i])
+        return rebuild_passes(self._recipes[i], self._epoch, keys, live)
+
     def locate(self, key: Key) -> str:
         of_pass, i = divmod(key[0], self._n)
-        where = f"{self._upstreams[i].locate(key[1])}, of stream {i}"
+        # By that pass: each has an order of its own, which may be in its keys.
+        where = f"{self._build(i, of_pass).locate(key[1])}, of stream {i}"
         return f"{where} in pass {of_pass}" if of_pass else where
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn, Self
 
 from loaderx.errors import ClosedError
+from loaderx.loader.fetch import put_note
 from loaderx.stream.node import Item, Key, Node, Recipe
 from loaderx.stream.saved import STATE_VERSION, check_state
 
@@ -30,17 +31,28 @@ class StreamIterator:
         self._recipe = recipe
         self._pipeline = recipe.describe()
         self._epoch = epoch
+        self._final: Any
         self._begin(state)
 
     def _begin(self, state: Mapping[str, Any] | None) -> None:
-        position = None
+        epoch, position = self._epoch, None
         if state is not None:
             check_state(state, self._pipeline)
-            self._epoch, position = state["epoch"], state["position"]
-        self._node = self._recipe.build(self._epoch)
-        self._next = self._node.next
-        self._final: Any = None
-        self._node.reset(position)
+            epoch, position = state["epoch"], state["position"]
+        node = self._build(epoch, position)
+        self._epoch, self._node, self._next, self._final = epoch, node, node.next, None
+
+    def _build(self, epoch: int, position: Any) -> Node:
+        """Return the last step of the pipeline, which stands at a position."""
+        node = self._recipe.build(epoch)
+        try:
+            node.reset(position)
+        except BaseException as error:
+            if position is not None:
+                put_note(error, "while a saved state ", "was loaded")
+            node.close()
+            raise
+        return node
 
     def __next__(self) -> Item:
         try:
@@ -99,13 +111,9 @@ class StreamIterator:
         StateMismatchError
             It does not fit; this stays where it is.
         """
-        before = self._epoch, self._node, self._next, self._final
-        try:
-            self._begin(state)
-        except BaseException:
-            self._epoch, self._node, self._next, self._final = before
-            raise
-        before[1].close()
+        before = self._node
+        self._begin(state)
+        before.close()
 
     def counts(self) -> list[dict[str, Any]]:
         """Return what the steps have counted, the last step first: those that count nothing are left out.
@@ -116,9 +124,10 @@ class StreamIterator:
             Each has ``step``, what `Stream` calls it, and the counts by name: of a mixture ``given`` and ``passes``,
             for each stream how many items it has given, and how often it has begun again; of a source ``skipped``, how
             many items were bad, and left out or replaced. They include what was counted
-            before the state that has been loaded.
+            before the state that has been loaded, and in earlier passes of a `repeat` or a mixture. They are there
+            behind the end and behind `close`, too.
         """
-        return collect_counts(self._node)
+        return [counts for counts in self._node.tally() if len(counts) > 1]
 
     def fraction(self) -> float | None:
         """Return how much of the source has been read, about, from 0 to 1; None: nobody knows.
@@ -151,10 +160,3 @@ def _stop() -> NoReturn:
 
 def _refuse() -> NoReturn:
     raise ClosedError("the iterator is closed: make another one, and load its state to go on where it was")
-
-
-def collect_counts(node: Node) -> list[dict[str, Any]]:
-    """Return the counts of a node and of those below it, from the top."""
-    counts = node.counts()
-    own = [{"step": node.called, **counts}] if counts else []
-    return own + [each for below in node.inputs() for each in collect_counts(below)]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
+from loaderx.stream.tally import Tally
+
 #: Where an item comes from, as nested tuples of what JSON has: what a source gives, and what nodes above it add.
 #: Keys of one source order as its items do. After JSON they are lists.
 Key: TypeAlias = Any
@@ -26,7 +28,13 @@ class Node(ABC):
       its state, and on `reset` has its input make them anew by `rebuild`.
     - Where something below raises, the node is left as it was, and may be asked again.
     - `rebuild` leaves the node where it is, and what it makes counts nowhere: a node that counts items has put its
-      count into their keys.
+      count into their keys. Keys are all it needs, so the node may be at any place.
+    - Whoever goes on without an input, because that has ended or because nothing more is wanted of it, closes it at
+      once, and keeps its state and its counts (`ended.end`). A StopIteration that is passed on leaves this to the node
+      above, and at last to the iterator. A closed node is reset, to any place, before it is asked for anything but
+      `locate` and `tally`.
+    - What a node has counted, when another takes its place in the next pass, goes into the state of whoever replaces
+      it: `tally` is that of all passes.
 
     A node is used by one thread at a time.
     """
@@ -81,7 +89,7 @@ class Node(ABC):
 
     @abstractmethod
     def locate(self, key: Key) -> str:
-        """Return where an item comes from, as errors say it."""
+        """Return where an item comes from, as errors say it: by its key alone, wherever this node is."""
 
     def close(self) -> None:  # noqa: B027
         """Let go of files and workers. The node may be reset afterwards."""
@@ -97,15 +105,17 @@ class Node(ABC):
         return [] if upstream is None else [upstream]
 
     def counts(self) -> dict[str, Any]:
-        """Return what the node has counted, by name: those of the run before a resume too."""
+        """Return what the node itself has counted, by name: in the run before a resume too."""
         return {}
+
+    def tally(self) -> Tally:
+        """Return what the node and those below it have counted, those of earlier passes too. It outlasts `close`."""
+        below = [counts for each in self.inputs() for counts in each.tally()]
+        return [{"step": self.called, **self.counts()}, *below]
 
     def fraction(self) -> float | None:
         """Return how much of what it will give has been given, about, from 0 to 1; None: nobody knows."""
-        known = [each.fraction() for each in self.inputs()]
-        if not known or None in known:
-            return None
-        return sum(filter(None, known)) / len(known)
+        return average([each.fraction() for each in self.inputs()])
 
     @property
     def shares_keys(self) -> bool:
@@ -121,6 +131,13 @@ class Node(ABC):
     def is_endless(cls, options: Mapping[str, Any], inputs: Sequence[bool]) -> bool:
         """Return whether it has no end, as far as its options and those of its inputs say."""
         return any(inputs)
+
+
+def average(fractions: Sequence[float | None]) -> float | None:
+    """Return the fraction of several inputs together; None: that of one is not known."""
+    if not fractions or None in fractions:
+        return None
+    return sum(filter(None, fractions)) / len(fractions)
 
 
 @dataclass(frozen=True)
@@ -184,6 +201,11 @@ class Recipe:
     def is_endless(self) -> bool:
         """Whether it has no end, as far as options say."""
         return self.kind.is_endless(self.options, [each.is_endless for each in self.inputs])
+
+    def count_seeded(self, called: str, seed: int) -> int:
+        """Return how many nodes of a name and a seed stand above one another in it: along one chain, the longest."""
+        is_one = self.kind.called == called and self.told.get("seed") == seed
+        return is_one + max((each.count_seeded(called, seed) for each in self.inputs), default=0)
 
     @property
     def has_batches(self) -> bool:

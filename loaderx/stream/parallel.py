@@ -102,12 +102,12 @@ class ParallelMap(MaySkip):
         self._calls.rest()
         raise StopIteration
 
-    def _raise(self, key: Key, error: BaseException) -> NoReturn:
-        """Raise what came of a call."""
+    def _raise(self, key: Key, error: BaseException, is_held: bool = False) -> NoReturn:
+        """Raise what came of a call; `is_held`: for an item that a state holds."""
         if isinstance(error, FaultError):
-            raise complain(error.reason, "map", self.locate(key)) from error.reason
+            raise complain(error.reason, "map", self.locate(key), is_held) from error.reason
         if isinstance(error, Exception):
-            raise explain(error, "map", self._function, self.locate(key)) from error
+            raise explain(error, "map", self._function, self.locate(key), is_held) from error
         raise error
 
     def get_state(self) -> State:
@@ -123,7 +123,10 @@ class ParallelMap(MaySkip):
         items = []
         for key, (item, error) in zip(keys, self._calls.run(keys, self._upstream.rebuild(keys)), strict=True):
             if error is not None:
-                self._raise(key, error)
+                try:
+                    self._raise(key, error, is_held=True)
+                finally:
+                    del error  # its frames refer to this one
             items.append(item)
         return items
 

@@ -14,7 +14,7 @@ def build_pass(recipe: Recipe, epoch: int, number: int) -> Node:
 
 
 def rebuild_passes(
-    recipe: Recipe, epoch: int, keys: Sequence[tuple[int, Key]], live: tuple[int, Node]
+    recipe: Recipe, epoch: int, keys: Sequence[tuple[int, Key]], live: tuple[int, Node] | None
 ) -> list[Item]:
     """Return the items of some keys, each with the number of its pass, in their order.
 
@@ -23,8 +23,8 @@ def rebuild_passes(
     recipe : Recipe
     epoch : int
     keys : sequence of (int, Key)
-    live : (int, Node)
-        The pass that is running, and its number; others are built and closed again.
+    live : (int, Node) or None
+        The pass that is running, if one is, and its number; others are built and closed again.
     """
     groups: dict[int, list[tuple[Key, int]]] = {}
     for position, (number, key) in enumerate(keys):
@@ -32,13 +32,15 @@ def rebuild_passes(
     items: list[Item] = [None] * len(keys)
     for number, group in groups.items():
         inner = [key for key, _ in group]
-        if number == live[0]:
+        if live is not None and number == live[0]:
             found = live[1].rebuild(inner)
         else:
             upstream = build_pass(recipe, epoch, number)
-            upstream.reset()
-            found = upstream.rebuild(inner)
-            upstream.close()
+            try:
+                upstream.reset()
+                found = upstream.rebuild(inner)
+            finally:
+                upstream.close()
         for (_, position), item in zip(group, found, strict=True):
             items[position] = item
     return items

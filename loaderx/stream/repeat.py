@@ -7,6 +7,7 @@ from typing import Any
 
 from loaderx.stream.node import Item, Key, Node, Recipe, State
 from loaderx.stream.passes import build_pass, rebuild_passes
+from loaderx.stream.tally import Counted, Tally, add_counts, counts_of
 
 
 class Repeat(Node):
@@ -30,6 +31,8 @@ class Repeat(Node):
         self._most = n
         self._epoch = epoch
         self._upstream: Node | None = None
+        # What the passes that have ended counted.
+        self._counted: Counted = []
 
     @classmethod
     def is_endless(cls, options: Mapping[str, Any], inputs: Sequence[bool]) -> bool:
@@ -44,7 +47,7 @@ class Repeat(Node):
         inner: State
         self._pass: int
         self._is_empty: bool
-        inner, self._pass, self._is_empty = (None, 0, True) if state is None else state
+        inner, self._pass, self._is_empty, self._counted = (None, 0, True, []) if state is None else state
         self._upstream = build_pass(self._recipe, self._epoch, self._pass)
         self._upstream.reset(inner)
 
@@ -67,6 +70,7 @@ class Repeat(Node):
         following = build_pass(self._recipe, self._epoch, self._pass + 1)
         following.reset()
         if self._upstream is not None:
+            self._counted = counts_of(add_counts(self._upstream.tally(), self._counted))
             self._upstream.close()
         self._upstream, self._pass, self._is_empty = following, self._pass + 1, True
 
@@ -76,7 +80,11 @@ class Repeat(Node):
 
     def get_state(self) -> State:
         assert self._upstream is not None, "reset comes first"
-        return [self._upstream.get_state(), self._pass, self._is_empty]
+        return [self._upstream.get_state(), self._pass, self._is_empty, self._counted]
+
+    def tally(self) -> Tally:
+        below = [] if self._upstream is None else add_counts(self._upstream.tally(), self._counted)
+        return [{"step": self.called}, *below]
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
         assert self._upstream is not None, "reset comes first"
@@ -84,10 +92,9 @@ class Repeat(Node):
 
     def locate(self, key: Key) -> str:
         number, inner = key
-        assert self._upstream is not None, "reset comes first"
-        return f"{self._upstream.locate(inner)}, in pass {number}"
+        # By that pass: each has an order of its own, which may be in its keys.
+        return f"{build_pass(self._recipe, self._epoch, number).locate(inner)}, in pass {number}"
 
     def close(self) -> None:
         if self._upstream is not None:
             self._upstream.close()
-            self._upstream = None

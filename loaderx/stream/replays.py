@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 from typing import Any, NoReturn
 
 from loaderx.errors import LoaderxError, OptionError, StateMismatchError
@@ -73,11 +73,11 @@ class Replays(Shards):
         """Return the items of a shard, from the first on."""
         return iter(self._function() if self._shards is None else self._function(self._shards[shard]))
 
-    def blame(self, shard: int, place: int, error: Exception) -> Exception:
-        """Return what to raise for what the function raised."""
+    def blame(self, shard: int, place: int, error: Exception, is_held: bool = False) -> Exception:
+        """Return what to raise for what the function raised; `is_held`: for an item that a state holds."""
         if isinstance(error, LoaderxError):
             return error
-        return explain(error, self.called, self._function, f"{self.name(shard)}, item {place}")
+        return explain(error, self.called, self._function, f"{self.name(shard)}, item {place}", is_held)
 
     def refuse(self, shard: int, place: int, n: int) -> NoReturn:
         """Raise, for a shard has ended before an item that it gave once."""
@@ -89,17 +89,18 @@ class Replays(Shards):
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
         items: list[Item] = []
-        at = 0
-        source = self.begin(shard)
+        n = count()  # of the items that have come
         try:
+            source = zip(self.begin(shard), n)  # noqa: B905 - the count has no end
+            at = 0
             for place in places:
-                found = list(islice(source, place - at, place - at + 1))
-                if not found:
-                    self.refuse(shard, place, at)
-                items += found
+                found = next(islice(source, place - at, None), None)
+                if found is None:
+                    self.refuse(shard, place, next(n))
+                items.append(found[0])
                 at = place + 1
         except Exception as error:
-            raise self.blame(shard, at, error) from error
+            raise self.blame(shard, next(n), error, is_held=True) from error
         return items
 
     def refuse_random(self) -> NoReturn:

@@ -38,10 +38,13 @@ class Several(Node):
         for position, (number, _) in enumerate(keys):
             groups.setdefault(number, []).append(position)
         for number, positions in groups.items():
-            found = self._upstreams[number].rebuild([keys[position][1] for position in positions])
+            found = self._rebuild_input(number, [keys[position][1] for position in positions])
             for position, item in zip(positions, found, strict=True):
                 items[position] = item
         return items
+
+    def _rebuild_input(self, number: int, keys: Sequence[Key]) -> list[Item]:
+        return self._upstreams[number].rebuild(keys)
 
     def close(self) -> None:
         for upstream in self._upstreams:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loaderx.stream.ended import Ended, end
 from loaderx.stream.keys import load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.seeds import Draws, mix
@@ -33,11 +34,13 @@ class Shuffle(Node):
         self._draws = Draws(mix(seed, "shuffle", epoch))
         self._below = self._draws.below
         self._pairs: list[tuple[Key, Item]] = []
+        # What is left of the input, once that has ended.
+        self._ended: Ended | None = None
 
     def reset(self, state: State | None = None) -> None:
         self._is_filled = state is not None and state["filled"]
-        # That the input has ended is asked once; a state does not say it, for the input says it again.
-        self._has_ended = False
+        # A state does not say that the input has ended, for the input says it again.
+        self._ended = None
         self._draws.seek(0 if state is None else state["draws"])
         self._upstream.reset(None if state is None else state["upstream"])
         keys = [] if state is None else load_keys(state["keys"])
@@ -49,7 +52,7 @@ class Shuffle(Node):
             while len(pairs) < self._size:
                 pairs.append(upstream())
         except StopIteration:
-            pass
+            self._ended = end(self._upstream)
         self._is_filled = True
 
     def next(self) -> tuple[Key, Item]:
@@ -58,12 +61,12 @@ class Shuffle(Node):
             self._fill()
         if not pairs:
             raise StopIteration
-        if not self._has_ended:
+        if self._ended is None:
             # First what may raise: an error leaves the buffer as it is.
             try:
                 new = self._next()
             except StopIteration:
-                self._has_ended = True
+                self._ended = end(self._upstream)
             else:
                 i = self._below(len(pairs))
                 given = pairs[i]
@@ -78,7 +81,7 @@ class Shuffle(Node):
 
     def get_state(self) -> State:
         return {
-            "upstream": self._upstream.get_state(),
+            "upstream": self._upstream.get_state() if self._ended is None else self._ended.state,
             "draws": self._draws.at,
             "filled": self._is_filled,
             "keys": save_keys([key for key, _ in self._pairs], self.shares_keys),

@@ -36,6 +36,7 @@ class Source(Node):
         self._most_open = min(most_open, n)
         self._takes_turns = self._most_open > 1
         self._slots: list[_Slot] = []
+        self._n_skipped = 0
         # Of all shards; looked at when somebody asks how far this is.
         self._sizes: list[int] | None = None
         # What gives the next item of each; where nothing is open, what says that there is none.
@@ -198,6 +199,7 @@ class Source(Node):
         return self._shards.where(shard, place)
 
     def close(self) -> None:
+        self._n_skipped = self._count_skipped()
         for slot in self._slots:
             slot.reader.close()
         self._set_slots([])

@@ -15,7 +15,7 @@ import numpy as np
 from loaderx.errors import ArchiveError, LoaderxError, OptionError, StateMismatchError, StreamError
 from loaderx.jsonl.archives import TextFile
 from loaderx.stream.bad_rows import OnError, judge
-from loaderx.stream.calling import describe
+from loaderx.stream.calling import HELD, describe
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item, Key
 from loaderx.stream.shards import MISSING, BlockReader, Pull
@@ -73,18 +73,24 @@ class WebDataset(Files):
         except StopIteration as error:  # which would be taken for the end of the block
             raise RuntimeError("decode raised StopIteration") from error
 
-    def judge(self, error: Exception, shard: int, found: Sample | Exception, at: int) -> Item:
-        """Return what takes the place of a sample that is bad, or raise."""
-        return judge(self._on_error, error, lambda error: self._explain(error, shard, found, at))
+    def judge(
+        self, error: Exception, shard: int, found: Sample | Exception, at: int, is_held: bool = False
+    ) -> Item:
+        """Return what takes the place of a sample that is bad, or raise: always for one that a state holds."""
+        on_error: OnError = "raise" if is_held and self._on_error == "skip" else self._on_error
+        return judge(on_error, error, lambda error: self._explain(error, shard, found, at, is_held))
 
-    def _explain(self, error: Exception, shard: int, found: Sample | Exception, at: int) -> LoaderxError:
+    def _explain(
+        self, error: Exception, shard: int, found: Sample | Exception, at: int, is_held: bool
+    ) -> LoaderxError:
         if isinstance(error, LoaderxError):
             return error
         name = describe(self._decode) if self._decode is not None else "decode"
         key = found["__key__"] if isinstance(found, dict) and "__key__" in found else "?"
         where = f"{self._paths[shard]}, byte {at}, sample {key}"
         return StreamError(
-            f"{self.called}: {name} raised {type(error).__name__}: {error} (for the item of {where})",
+            f"{self.called}: {name} raised {type(error).__name__}: {error} (for the item of {where})"
+            f"{HELD if is_held else ''}",
             node=self.called,
             function=name,
             where=where,
@@ -101,9 +107,7 @@ class WebDataset(Files):
                 try:
                     item = self.make(found)
                 except Exception as error:
-                    item = self.judge(error, shard, found, at)
-                if item is MISSING:
-                    self._refuse_rebuild(shard, at)
+                    item = self.judge(error, shard, found, at, is_held=True)
                 items.append(item)
         finally:
             archive.close()
@@ -111,8 +115,8 @@ class WebDataset(Files):
 
     def _refuse_rebuild(self, shard: int, at: int) -> NoReturn:
         raise StateMismatchError(
-            f"the saved state holds the sample of {self._paths[shard]} that begins at byte {at}, which is not there, "
-            "or is to be skipped, here: put the file back as it was, or begin anew",
+            f"the saved state holds the sample of {self._paths[shard]} that begins at byte {at}, which is not there "
+            "here: put the file back as it was, or begin anew",
             mismatches={self._paths[shard]: (f"a sample at byte {at}", "none")},
         )
 
