@@ -71,13 +71,22 @@ class Replays(Shards):
 
     def begin(self, shard: int) -> Iterator[Item]:
         """Return the items of a shard, from the first on."""
-        return iter(self._function() if self._shards is None else self._function(self._shards[shard]))
+        try:
+            return iter(self._function() if self._shards is None else self._function(self._shards[shard]))
+        except StopIteration as error:  # of a next() of the function's own: nothing has ended
+            raise RuntimeError("StopIteration was raised before there was anything to iterate") from error
+
+    def ends(self, error: Exception) -> bool:
+        """Return whether it has raised: a generator gives nothing any more then. A state that does not fit stays so."""
+        return not isinstance(error, StateMismatchError)
 
     def blame(self, shard: int, place: int, error: Exception) -> Exception:
         """Return what to raise for what the function raised."""
         if isinstance(error, LoaderxError):
             return error
-        return explain(error, self.called, self._function, f"{self.name(shard)}, item {place}")
+        explained = explain(error, self.called, self._function, f"{self.name(shard)}, item {place}")
+        explained.__cause__ = error
+        return explained
 
     def refuse(self, shard: int, place: int, n: int) -> NoReturn:
         """Raise, for a shard has ended before an item that it gave once."""
@@ -90,8 +99,8 @@ class Replays(Shards):
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
         items: list[Item] = []
         at = 0
-        source = self.begin(shard)
         try:
+            source = self.begin(shard)
             for place in places:
                 found = list(islice(source, place - at, place - at + 1))
                 if not found:
@@ -99,7 +108,7 @@ class Replays(Shards):
                 items += found
                 at = place + 1
         except Exception as error:
-            raise self.blame(shard, at, error) from error
+            raise self.blame(shard, at, error)  # noqa: B904 - which has its cause
         return items
 
     def refuse_random(self) -> NoReturn:
@@ -120,13 +129,13 @@ class _ReplayReader(Reader):
         self._has_ended = False
 
     def block(self) -> Pull:
+        if self._raised is not None:
+            raise self._raised
         if self._has_ended:
             raise StopIteration
         return self._pull
 
     def _pull(self) -> tuple[tuple[int, int], Item]:
-        if self._raised is not None:  # a generator that has raised would say that it has ended
-            raise self._raised
         at = self._at
         try:
             if self._source is None:
@@ -137,7 +146,7 @@ class _ReplayReader(Reader):
             raise
         except Exception as error:
             self._raised = self._shards.blame(self._shard, at, error)
-            raise self._raised from error
+            raise StopIteration from None  # block says it, for the shard ends with it
         self._at = at + 1
         return (self._shard, at), item
 
