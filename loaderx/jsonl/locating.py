@@ -101,6 +101,7 @@ def parse_error(
     index: int | None,
     raw: bytes,
     error: BaseException,
+    advice: str = "Mend it",
 ) -> JsonlError:
     """Return the error for a sample that does not parse; without an index it is a line that is read in passing."""
     if index is None:
@@ -120,8 +121,8 @@ def parse_error(
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     excerpt = make_excerpt(raw, error)
     return JsonlError(
-        f"{where} does not parse: {reason}; there it says: {excerpt}. Mend it, or pass over what does not parse with "
-        "on_error='skip'",
+        f"{where} does not parse: {reason}; there it says: {excerpt}. {advice}, or pass over what does not parse "
+        "with on_error='skip'",
         file=file,
         line_number=line_number,
         byte_offset=byte_offset,

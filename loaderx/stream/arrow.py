@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import bisect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NoReturn
 
-from loaderx.errors import ArchiveError, OptionError, StateMismatchError
-from loaderx.stream.arrow_rows import import_pyarrow, make_rows, rows_at_once
+from loaderx.errors import ArchiveError, OptionError
+from loaderx.stream.arrow_rows import import_pyarrow, rows_at_once
+from loaderx.stream.bad_rows import OnError
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item
 from loaderx.stream.paths import list_files
-from loaderx.stream.shards import BlockReader, Pull, Shards
+from loaderx.stream.record_batches import BatchReader, RowMaker
+from loaderx.stream.shards import Shards
 
 _FILE_MAGIC = b"ARROW1"
 
 
-def choose_arrow(sources: Any) -> Shards:
+def choose_arrow(sources: Any, on_error: OnError = "raise") -> Shards:
     """Return the shards of paths, or of tables.
 
     Raises
@@ -28,14 +31,14 @@ def choose_arrow(sources: Any) -> Shards:
     pyarrow = import_pyarrow()
     kinds = (pyarrow.Table, pyarrow.RecordBatch)
     if isinstance(sources, kinds):
-        return ArrowTables([sources])
-    if isinstance(sources, str | os.PathLike):
-        return ArrowFiles(list_files(sources))
-    listed = list(sources)
-    if listed and all(isinstance(source, kinds) for source in listed):
-        return ArrowTables(listed)
-    if all(isinstance(source, str | os.PathLike) for source in listed):
-        return ArrowFiles(list_files(listed))
+        return ArrowTables([sources], on_error)
+    listed = sources
+    if isinstance(sources, Iterable) and not isinstance(sources, str | bytes | os.PathLike | Mapping | Set):
+        listed = list(sources)
+        if listed and all(isinstance(source, kinds) for source in listed):
+            return ArrowTables(listed, on_error)
+    if not isinstance(listed, list) or not any(isinstance(source, kinds) for source in listed):
+        return ArrowFiles(list_files(listed, "sources", "*.arrow"), on_error)
     raise OptionError(
         "sources has neither paths alone nor tables alone: give the ones or the others",
         option="sources",
@@ -49,18 +52,22 @@ class ArrowFiles(Files):
     Parameters
     ----------
     paths : sequence of str
+    on_error : "raise", "skip" or callable
     """
 
     called = "from_arrow"
     unit = "row"
 
     def open(self, shard: int, state: int | None = None) -> _ArrowReader:
-        return _ArrowReader(_IpcFile(self._paths[shard]), shard, state or 0)
+        return _ArrowReader(self._rows(shard), _IpcFile(self._paths[shard]), shard, state or 0)
+
+    def _rows(self, shard: int) -> RowMaker:
+        return RowMaker(self.called, self._paths[shard], self._on_error)
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
         file = _IpcFile(self._paths[shard])
         try:
-            return _rows_at(file.batches(), places, self._paths[shard])
+            return _rows_at(file.batches(), places, self._rows(shard))
         finally:
             file.close()
 
@@ -74,12 +81,14 @@ class ArrowTables(Shards):
     Parameters
     ----------
     tables : sequence of pyarrow.Table or pyarrow.RecordBatch
+    on_error : "raise", "skip" or callable
     """
 
     unit = "row"
 
-    def __init__(self, tables: Sequence[Any]) -> None:
+    def __init__(self, tables: Sequence[Any], on_error: OnError = "raise") -> None:
         self._tables = list(tables)
+        self._on_error: OnError = on_error
 
     def __len__(self) -> int:
         return len(self._tables)
@@ -96,10 +105,13 @@ class ArrowTables(Shards):
         return f"from_arrow: table {shard}"
 
     def open(self, shard: int, state: int | None = None) -> _ArrowReader:
-        return _ArrowReader(_InMemory(self._tables[shard]), shard, state or 0)
+        return _ArrowReader(self._rows(shard), _InMemory(self._tables[shard]), shard, state or 0)
+
+    def _rows(self, shard: int) -> RowMaker:
+        return RowMaker("from_arrow", self.name(shard), self._on_error)
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
-        return _rows_at(_InMemory(self._tables[shard]).batches(), places, self.name(shard))
+        return _rows_at(_InMemory(self._tables[shard]).batches(), places, self._rows(shard))
 
     def refuse_random(self) -> NoReturn:
         _refuse_random()
@@ -145,7 +157,7 @@ class _IpcFile:
         try:
             self._map = self._arrow.memory_map(path)
         except (self._arrow.ArrowException, OSError, ValueError) as error:
-            raise self._damaged(error) from error
+            self._refuse(error)
 
     def batches(self) -> Iterator[Any]:
         """Yield the record batches; they are mapped, not read, unless they are compressed."""
@@ -159,7 +171,7 @@ class _IpcFile:
                 self._map.seek(0)
                 yield from self._arrow.ipc.open_stream(self._map)
         except (self._arrow.ArrowException, OSError) as error:
-            raise self._damaged(error) from error
+            self._refuse(error)
 
     def fraction(self, row: int) -> float:
         """Return how much has been read, about."""
@@ -168,73 +180,51 @@ class _IpcFile:
         fraction: float = self._map.tell() / max(1, self._map.size())
         return fraction
 
-    def _damaged(self, error: Exception) -> ArchiveError:
-        return ArchiveError(
+    def _refuse(self, error: Exception) -> NoReturn:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+            raise error  # the machine's, which says nothing about what is in the file
+        raise ArchiveError(
             f"{self._path}: cannot be read as an Arrow IPC file or stream: {error}",
             file=Path(self._path),
             problem="damaged",
             whole_bytes=0,
-        )
+        ) from error
 
     def close(self) -> None:
         self._map.close()
 
 
-def _rows_at(batches: Iterator[Any], places: Sequence[int], name: str) -> list[Item]:
+def _rows_at(batches: Iterator[Any], places: Sequence[int], rows_of: RowMaker) -> list[Item]:
     rows: list[Item] = []
-    array = import_pyarrow().array
     begin = 0
     for batch in batches:
         end = begin + batch.num_rows
-        wanted: list[int] = []
-        while len(rows) + len(wanted) < len(places) and places[len(rows) + len(wanted)] < end:
-            wanted.append(places[len(rows) + len(wanted)] - begin)
-        if wanted:
-            rows += make_rows(batch.take(array(wanted)))
+        n = bisect.bisect_left(places, end, len(rows))
+        if n > len(rows):
+            rows += rows_of.remake(batch, begin, places[len(rows) : n])
         if len(rows) == len(places):
             return rows
         begin = end
-    raise StateMismatchError(
-        f"the saved state holds row {places[len(rows)]} of {name}, which has {begin} rows here: begin anew",
-        mismatches={name: (f"row {places[len(rows)]}", f"{begin} rows")},
-    )
+    rows_of.refuse(places[len(rows)], f"has {begin} rows")
 
 
-class _ArrowReader(BlockReader):
-    def __init__(self, source: _InMemory | _IpcFile, shard: int, at: int) -> None:
-        super().__init__(shard)
+class _ArrowReader(BatchReader):
+    def __init__(self, rows: RowMaker, source: _InMemory | _IpcFile, shard: int, at: int) -> None:
         self._source = source
-        # Where the next block begins.
-        self._at = at
-        self._slices = self._cut()
+        super().__init__(rows, shard, self._cut, at)
 
-    def block(self) -> Pull:
-        try:
-            begin, batch = next(self._slices)
-            rows = make_rows(batch)
-        except StopIteration:
-            raise
-        except BaseException:
-            self._slices = self._cut()
-            raise
-        self._at = begin + batch.num_rows
-        return self._pull(range(begin, self._at), rows)
-
-    def _cut(self) -> Iterator[tuple[int, Any]]:
-        """Yield parts of the batches from where we are on, each with the number of its first row."""
+    def _cut(self, first: int) -> Iterator[tuple[int, Any]]:
+        """Yield parts of the batches from a row on, each with the number of its first row."""
         begin = 0
         for batch in self._source.batches():
             end = begin + batch.num_rows
             size = rows_at_once(batch.num_rows, batch.nbytes)
-            for at in range(max(begin, self._at), end, size):
+            for at in range(max(begin, first), end, size):
                 yield at, batch.slice(at - begin, size)
             begin = end
 
     def fraction(self) -> float:
         return self._source.fraction(self.get_state())
-
-    def get_state(self) -> int:
-        return self._at - self._n_left
 
     def close(self) -> None:
         self._source.close()

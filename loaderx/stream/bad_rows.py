@@ -1,11 +1,10 @@
-"""What is done about rows of a source that are bad."""
+"""What is done about rows of a source that are bad, and about files that cannot be read further."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
-from loaderx.errors import LoaderxError
 from loaderx.store.options import check_choice
 from loaderx.stream.node import Item
 from loaderx.stream.shards import MISSING
@@ -22,7 +21,7 @@ def check_on_error(on_error: Any) -> OnError:
     return checked
 
 
-def judge(on_error: OnError, error: Exception, explain: Callable[[Exception], LoaderxError]) -> Item:
+def judge(on_error: OnError, error: Exception, explain: Callable[[Exception], Exception]) -> Item:
     """Return what takes the place of a bad row, `MISSING` for nothing, or raise.
 
     Parameters
@@ -31,7 +30,7 @@ def judge(on_error: OnError, error: Exception, explain: Callable[[Exception], Lo
     error : Exception
         Why it is bad.
     explain : callable
-        Makes of that the error which says where; costs what it costs to find out.
+        Makes of that the error which says where, if it is another one; costs what it costs to find out.
     """
     if isinstance(error, MemoryError):
         raise error
@@ -40,6 +39,13 @@ def judge(on_error: OnError, error: Exception, explain: Callable[[Exception], Lo
     explained = explain(error)
     if callable(on_error):
         # Whoever keeps the error would keep the whole block with its traceback.
-        explained.__cause__ = error.with_traceback(None)
-        return on_error(explained)
+        bare = error.with_traceback(None)
+        if explained is not error:
+            explained.__cause__ = bare
+        try:
+            return on_error(explained)
+        except StopIteration as stop:  # which would be taken for the end of the pass
+            raise RuntimeError("on_error raised StopIteration") from stop
+    if explained is error:
+        raise error
     raise explained from error

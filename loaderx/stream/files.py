@@ -7,10 +7,14 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from loaderx.errors import ArchiveError
+from loaderx.stream.bad_rows import OnError, judge
 from loaderx.stream.shards import Shards
 
 # Of a file's beginning and of its end, to notice a change that leaves it as long as it was.
 _LOOKED_AT_BYTES = 4096
+# What is wrong with a file, and not with the machine: to ask again would give the same.
+_OF_THE_FILE = (ArchiveError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
 class Files(Shards):
@@ -19,13 +23,16 @@ class Files(Shards):
     Parameters
     ----------
     paths : sequence of str
+    on_error : "raise", "skip" or callable
+        What is done about what is bad: rows, and files that are not there, cut off or damaged, whose rest is left out.
     """
 
     #: The method of `Stream` that makes it.
     called: str
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], on_error: OnError = "raise") -> None:
         self._paths = list(paths)
+        self._on_error: OnError = on_error
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -48,6 +55,13 @@ class Files(Shards):
             if size > len(seen):
                 seen += os.pread(file.fileno(), _LOOKED_AT_BYTES, max(len(seen), size - _LOOKED_AT_BYTES))
         return f"{size} bytes, {hashlib.blake2b(seen, digest_size=8).hexdigest()}"
+
+    def ends(self, error: Exception) -> bool:
+        return isinstance(error, _OF_THE_FILE)
+
+    def leave_out(self, error: Exception) -> None:
+        """Raise the error, or not, as `on_error` says: what a function returns has no place to take."""
+        judge(self._on_error, error, lambda error: error)
 
     def size(self, shard: int) -> int:
         """Return a file's bytes; of one that is not there none, for reading says so."""

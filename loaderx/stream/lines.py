@@ -41,10 +41,9 @@ class LineFiles(Files):
     def __init__(
         self, paths: Sequence[str], called: str, parse: Parse, on_error: OnError, told: dict[str, Any]
     ) -> None:
-        super().__init__(paths)
+        super().__init__(paths, on_error)
         self.called = called
         self.parse = parse
-        self._on_error: OnError = on_error
         self._told = told
         # What reads JSON takes a line with its end, and raises for a blank one.
         self.takes_ends = is_json(parse)
@@ -85,9 +84,14 @@ class LineFiles(Files):
                 error = again
         try:
             number = Text(path).count_lines(at) + 1
-        except OSError:  # the line itself was read, and what is wrong with it is worth more than where
+        except (
+            OSError,
+            LoaderxError,
+        ):  # the line itself was read, and what is wrong with it is worth more than where
             number = None
-        return parse_error(Path(path), number, at, None, line, error)
+        encoding = self._told.get("encoding")
+        advice = "Mend it" if encoding is None else f"Say its encoding, which is not {encoding}, by encoding="
+        return parse_error(Path(path), number, at, None, line, error, advice)
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
         items: list[Item] = []
@@ -172,13 +176,8 @@ class LineReader(BlockReader):
         line = self._lines[i]
         if not line.strip(_BLANK):
             return None
-        self.n_skipped += 1
-        try:
-            item = self._files.judge(error, self._shard, line, self._byte_of(i))
-        except BaseException:
-            self.n_skipped -= 1
-            raise
-        return None if item is MISSING else ((self._shard, place), item)
+        at = self._byte_of(i)
+        return self._replace(place, lambda: self._files.judge(error, self._shard, line, at))
 
     def fraction(self) -> float:
         return self._source.fraction()

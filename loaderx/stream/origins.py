@@ -14,9 +14,16 @@ from loaderx.stream.arrow_rows import import_pyarrow
 from loaderx.stream.bad_rows import OnError, check_on_error
 from loaderx.stream.lines import LineFiles, told_of
 from loaderx.stream.parquet import ParquetFiles, check_names
-from loaderx.stream.paths import Paths, list_files
+from loaderx.stream.paths import Paths, check_ordered, list_files
 from loaderx.stream.replays import Iterated, Replays
-from loaderx.stream.sequences import Ranges, Sequences, check_sequence, is_sequence
+from loaderx.stream.sequences import (
+    Ranges,
+    Sequences,
+    check_no_text,
+    check_sequence,
+    check_shards,
+    is_sequence,
+)
 from loaderx.stream.shards import Shards
 from loaderx.stream.webdataset import WebDataset, choose_sample_decoder
 
@@ -43,8 +50,9 @@ class Origins(ABC):
         ----------
         paths : str, os.PathLike, or iterable of them
             Files, or patterns with ``*``, ``?``, ``[...]`` and, for any folders, ``**``, of which each gives files in
-            natural order (part2 before part10). A name that is there as it is written is no pattern. Files of a list
-            are looked at when they are read, so that ten thousand of them cost nothing beforehand.
+            natural order (part2 before part10); ``{000..099}`` and ``{train,test}`` stand for several, as in a shell. A
+            name that is there as it is written is no pattern. Files of a list are looked at when they are read, so that
+            ten thousand of them cost nothing beforehand. One that is not there then is like one that is damaged.
         parse : callable or {"orjson", "json"}, optional
             Given the bytes of a line without its end, returns the item. None: ``orjson.loads`` where orjson is
             installed, else ``json.loads``.
@@ -54,10 +62,15 @@ class Origins(ABC):
             line's place; it may raise, too. Lines that are left out or replaced are counted, over a resume too. It may
             be another one when the stream is resumed.
 
+            A file that is not there (or must not be read, or is a folder), or is cut off or damaged, ends where it is:
+            what is whole before that is given first, and the next file follows. "raise": the `ArchiveError` or
+            `FileNotFoundError` is raised once. "skip": the rest of the file is left out. A function is given the error;
+            what it returns is of no use. Files whose rest is left out are counted as ``skipped_shards``.
+
         Raises
         ------
         OptionError
-            No file fits a pattern; a path leads to a folder; an option is none of these.
+            There are no paths; no file fits a pattern; the only path leads to a folder; an option is none of these.
         FileNotFoundError
             The only path leads nowhere.
         MissingDependencyError
@@ -66,8 +79,8 @@ class Origins(ABC):
         Notes
         -----
         Lines end with "\\n" or "\\r\\n", and with nothing else; the last one may end with the file. Lines of nothing
-        but spaces and tabs are left out, and so is a byte-order mark. While iterating, a file that is cut off or
-        damaged is an `ArchiveError`, behind the last item that is whole.
+        but spaces and tabs are left out, and so is a byte-order mark. A file of no bytes has no lines, but where its
+        name says that it is compressed, it is cut off.
 
         A state holds a byte of the text where a line begins, and how many lines behind that the next one is. In a plain
         file it is gone to at once; a compressed one is decompressed up to there.
@@ -93,7 +106,7 @@ class Origins(ABC):
         encoding : str
             One in which a line end is the byte 10.
         on_error : {"raise", "skip"} or callable
-            What is done about a line that is not in the encoding.
+            What is done about a line that is not in the encoding, and about files, as for `from_jsonl`.
 
         Raises
         ------
@@ -112,10 +125,13 @@ class Origins(ABC):
         """
         decoder = choose_decoder(encoding)
         told = {"encoding": encoding}
-        return cls._of(LineFiles(list_files(paths), "from_text", decoder, check_on_error(on_error), told))
+        files = list_files(paths, usual="*.txt")
+        return cls._of(LineFiles(files, "from_text", decoder, check_on_error(on_error), told))
 
     @classmethod
-    def from_parquet(cls, paths: Paths, *, columns: Sequence[str] | None = None) -> Self:
+    def from_parquet(
+        cls, paths: Paths, *, columns: Sequence[str] | None = None, on_error: OnError = "raise"
+    ) -> Self:
         """Return the rows of Parquet files, as dicts of Python objects; each file is a shard. Needs pyarrow.
 
         Parameters
@@ -124,6 +140,9 @@ class Origins(ABC):
             As for `from_jsonl`.
         columns : sequence of str, optional
             Which to read; None: all.
+        on_error : {"raise", "skip"} or callable
+            What is done about a row of which no Python object can be made, such as text that is not UTF-8 or a time to
+            the nanosecond: a `StreamError`. It and damaged files are treated as for `from_jsonl`.
 
         Raises
         ------
@@ -134,19 +153,23 @@ class Origins(ABC):
         Notes
         -----
         Row groups are read one after the other, some rows at a time. To make a row anew (after a resume of a shuffle)
-        its row group is read up to it. A damaged file is an `ArchiveError` while iterating.
+        its row group is read up to it.
         """
         import_pyarrow("pyarrow.parquet")
-        return cls._of(ParquetFiles(list_files(paths), check_names("columns", columns)))
+        files = list_files(paths, usual="*.parquet")
+        return cls._of(ParquetFiles(files, check_names("columns", columns), check_on_error(on_error)))
 
     @classmethod
-    def from_arrow(cls, sources: Any) -> Self:
+    def from_arrow(cls, sources: Any, *, on_error: OnError = "raise") -> Self:
         """Return the rows of Arrow IPC files or streams, or of tables in memory, as dicts. Needs pyarrow.
 
         Parameters
         ----------
         sources : paths as for `from_jsonl`, or pyarrow.Table or RecordBatch, or iterable of these
             Each file, or table, is a shard. Files are mapped, and not read before they have to be.
+        on_error : {"raise", "skip"} or callable
+            As for `from_parquet`. Of an IPC file that is cut off nothing can be read, and of an IPC stream the batches
+            before the cut.
 
         Raises
         ------
@@ -155,7 +178,7 @@ class Origins(ABC):
             pyarrow is not installed.
         """
         import_pyarrow()
-        return cls._of(choose_arrow(sources))
+        return cls._of(choose_arrow(sources, check_on_error(on_error)))
 
     @classmethod
     def from_webdataset(cls, paths: Paths, *, decode: Any = None, on_error: OnError = "raise") -> Self:
@@ -169,11 +192,13 @@ class Origins(ABC):
         paths : str, os.PathLike, or iterable of them
             As for `from_jsonl`.
         decode : callable, dict or True, optional
-            A function of a sample, which returns the item; functions of bytes by extension; or True, for the usual
-            ones (``txt``, ``json``, ``cls``, ``npy``). None: members stay bytes.
+            A function of a sample, which returns the item; functions of bytes by extension (``"cls"`` or ``".cls"``),
+            for those samples that have such a member; or True, for the usual ones (``txt``, ``json``, ``cls``,
+            ``npy``). None: members stay bytes.
         on_error : {"raise", "skip"} or callable
             What is done about a sample for which `decode` raises, or which has a member twice; the error is a
-            `StreamError` or `ArchiveError`. Otherwise as for `from_jsonl`.
+            `StreamError` or `ArchiveError`. Otherwise as for `from_jsonl`; the sample that damage is in is left out
+            with what follows it, for nothing says where it would have ended.
 
         Raises
         ------
@@ -182,9 +207,10 @@ class Origins(ABC):
         Notes
         -----
         A state holds the byte where the next sample begins, and of a plain archive nothing else is read to make a
-        sample anew. What is cut off or damaged is an `ArchiveError` while iterating.
+        sample anew.
         """
-        return cls._of(WebDataset(list_files(paths), choose_sample_decoder(decode), check_on_error(on_error)))
+        files = list_files(paths, usual="*.tar")
+        return cls._of(WebDataset(files, choose_sample_decoder(decode), check_on_error(on_error)))
 
     @classmethod
     def from_dataset(cls, dataset: Any, *, num_shards: int | None = None) -> Self:
@@ -198,7 +224,7 @@ class Origins(ABC):
             loaderx's own. It has to stay open.
         num_shards : int, optional
             How many ranges it is divided into, for `shuffle` reads several of them in turns. None: one for 4,096
-            samples, and at most 64.
+            samples, and at most 64. There are no more than samples.
 
         Raises
         ------
@@ -226,7 +252,7 @@ class Origins(ABC):
         Parameters
         ----------
         sequences : iterable of sequences
-            Each with ``len()`` and ``[i]``. They are not copied.
+            Each with ``len()`` and ``[i]``, and no text: ``list("ab")`` has the letters of one. They are not copied.
 
         Raises
         ------
@@ -238,7 +264,7 @@ class Origins(ABC):
         >>> list(Stream.from_shards([[1, 2], [3]]))
         [1, 2, 3]
         """
-        shards = list(sequences)
+        shards = check_shards("sequences", sequences)
         for sequence in shards:
             check_sequence("sequences", sequence)
         return cls._of(Sequences(shards))
@@ -250,8 +276,9 @@ class Origins(ABC):
         Parameters
         ----------
         iterable : iterable
-            No iterator, which could be gone through once only. With ``len()`` and ``[i]``, as a list has them, it is
-            read by index; else the stream resumes by replay, as that of `from_generator`.
+            No iterator, which could be gone through once only, no set, whose order is another one in each process, and
+            no text. With ``len()`` and ``[i]``, as a list has them, it is read by index; else the stream resumes by
+            replay, as that of `from_generator`.
 
         Raises
         ------
@@ -263,6 +290,8 @@ class Origins(ABC):
         >>> list(Stream.from_iterable({"a": 1, "b": 2}))
         ['a', 'b']
         """
+        check_no_text("iterable", iterable)
+        check_ordered("iterable", iterable)
         if is_sequence(iterable):
             return cls._of(Sequences([cast(Sequence[Any], iterable)], "from_iterable"))
         return cls._of(Replays(Iterated(iterable), None, "from_iterable"))
@@ -288,8 +317,8 @@ class Origins(ABC):
         -----
         There is no going to any place of what a function yields: **it resumes by replay**. A state holds how many items
         were given (``{"replay": n}``), and on a resume the function is called and as many are thrown away, once more
-        where a buffer has to be filled anew. What `function` raises is a `StreamError`, again and again, for a
-        generator that has raised gives nothing any more.
+        where a buffer has to be filled anew. What `function` raises is a `StreamError`, once: the shard ends there, for
+        a generator that has raised gives nothing any more, and the next one follows.
 
         Examples
         --------
@@ -306,4 +335,4 @@ class Origins(ABC):
                 option="function",
                 value=function,
             )
-        return cls._of(Replays(function, shards))
+        return cls._of(Replays(function, None if shards is None else check_shards("shards", shards)))

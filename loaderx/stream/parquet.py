@@ -8,11 +8,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
 
-from loaderx.errors import ArchiveError, OptionError, StateMismatchError
-from loaderx.stream.arrow_rows import import_pyarrow, make_rows, rows_at_once
+from loaderx.errors import ArchiveError, OptionError
+from loaderx.stream.arrow_rows import import_pyarrow, rows_at_once
+from loaderx.stream.bad_rows import OnError
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item
-from loaderx.stream.shards import BlockReader, Pull
+from loaderx.stream.record_batches import BatchReader, RowMaker
 
 
 def check_names(option: str, names: Any) -> list[str] | None:
@@ -32,25 +33,32 @@ class ParquetFiles(Files):
     paths : sequence of str
     columns : sequence of str or None
         None: all.
+    on_error : "raise", "skip" or callable
     """
 
     called = "from_parquet"
     unit = "row"
 
-    def __init__(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> None:
-        super().__init__(paths)
+    def __init__(
+        self, paths: Sequence[str], columns: Sequence[str] | None = None, on_error: OnError = "raise"
+    ) -> None:
+        super().__init__(paths, on_error)
         self._columns = None if columns is None else list(columns)
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | ({} if self._columns is None else {"columns": self._columns})
 
     def open(self, shard: int, state: int | None = None) -> _ParquetReader:
-        return _ParquetReader(_Parquet(self._paths[shard], self._columns), shard, state or 0)
+        file = _Parquet(self._paths[shard], self._columns)
+        return _ParquetReader(self._rows(shard), file, shard, state or 0)
+
+    def _rows(self, shard: int) -> RowMaker:
+        return RowMaker(self.called, self._paths[shard], self._on_error)
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
         file = _Parquet(self._paths[shard], self._columns)
         try:
-            return file.rows_at(places)
+            return file.rows_at(places, self._rows(shard))
         finally:
             file.close()
 
@@ -72,8 +80,8 @@ class _Parquet:
         module = import_pyarrow("pyarrow.parquet")
         try:
             self._file = module.ParquetFile(path)
-        except self._arrow.ArrowInvalid as error:
-            raise self._damaged(error) from error
+        except (self._arrow.ArrowException, OSError) as error:
+            self._refuse(error)
         self._columns = columns
         if columns is not None and (absent := set(columns) - set(self._file.schema_arrow.names)):
             raise OptionError(
@@ -85,13 +93,15 @@ class _Parquet:
         self._groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         self.begins = list(accumulate((group.num_rows for group in self._groups), initial=0))
 
-    def _damaged(self, error: Exception) -> ArchiveError:
-        return ArchiveError(
+    def _refuse(self, error: Exception) -> NoReturn:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+            raise error  # the machine's, which says nothing about what is in the file
+        raise ArchiveError(
             f"{self._path}: cannot be read as Parquet: {error}",
             file=Path(self._path),
             problem="damaged",
             whole_bytes=0,
-        )
+        ) from error
 
     def batches(self, at: int) -> Iterator[tuple[int, Any]]:
         """Yield record batches from a row on, each with the number of its first row."""
@@ -107,26 +117,21 @@ class _Parquet:
                         yield (begin, batch) if begin >= at else (at, batch.slice(at - begin))
                     begin = end
             except (self._arrow.ArrowException, OSError) as error:
-                raise self._damaged(error) from error
+                self._refuse(error)
 
-    def rows_at(self, places: Sequence[int]) -> list[Item]:
+    def rows_at(self, places: Sequence[int], rows_of: RowMaker) -> list[Item]:
         """Return some rows, which are in order; of the row groups that they are in no more is read than has to be."""
         rows: list[Item] = []
         while len(rows) < len(places):
             at = places[len(rows)]
             group = bisect.bisect_right(self.begins, at)
             if group >= len(self.begins):
-                raise StateMismatchError(
-                    f"the saved state holds row {at} of {self._path}, which has {self.begins[-1]} rows here: "
-                    "begin anew",
-                    mismatches={self._path: (f"row {at}", f"{self.begins[-1]} rows")},
-                )
+                rows_of.refuse(at, f"has {self.begins[-1]} rows")
             end = self.begins[group]
             for begin, batch in self.batches(at):
                 n = bisect.bisect_left(places, min(begin + batch.num_rows, end), len(rows))
-                wanted = [place - begin for place in places[len(rows) : n]]
-                if wanted:
-                    rows += make_rows(batch.take(self._arrow.array(wanted)))
+                if n > len(rows):
+                    rows += rows_of.remake(batch, begin, places[len(rows) : n])
                 if n == len(places) or places[n] >= end:
                     break
         return rows
@@ -135,31 +140,14 @@ class _Parquet:
         self._file.close()
 
 
-class _ParquetReader(BlockReader):
-    def __init__(self, file: _Parquet, shard: int, at: int) -> None:
-        super().__init__(shard)
+class _ParquetReader(BatchReader):
+    def __init__(self, rows: RowMaker, file: _Parquet, shard: int, at: int) -> None:
+        super().__init__(rows, shard, file.batches, at)
         self._file = file
-        self._at = at
-        self._batches = file.batches(at)
-
-    def block(self) -> Pull:
-        try:
-            begin, batch = next(self._batches)
-            rows = make_rows(batch)
-        except StopIteration:
-            raise
-        except BaseException:
-            self._batches = self._file.batches(self._at)
-            raise
-        self._at = begin + batch.num_rows
-        return self._pull(range(begin, self._at), rows)
 
     def fraction(self) -> float:
         n_rows: int = self._file.begins[-1]
         return self.get_state() / max(1, n_rows)
-
-    def get_state(self) -> int:
-        return self._at - self._n_left
 
     def close(self) -> None:
         self._file.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from loaderx.errors import OptionError
 from loaderx.jsonl.walk import find_paths
+from loaderx.stream.braces import expand_braces, has_braces
 
 PathLike: TypeAlias = str | os.PathLike[str]
 #: What sources of files take.
@@ -19,7 +20,7 @@ def _is_magic(path: str) -> bool:
     return "*" in path or "?" in path or "[" in path
 
 
-def list_files(paths: Paths) -> list[str]:
+def list_files(paths: Paths, option: str = "paths", usual: str = "*.jsonl") -> list[str]:
     """Return the paths of files, in the order in which they are read.
 
     Parameters
@@ -27,7 +28,11 @@ def list_files(paths: Paths) -> list[str]:
     paths : str or os.PathLike, or iterable of them
         A file; or a pattern with ``*``, ``?``, ``[...]`` in a name, and ``**`` for any folders, also none. A name that
         is there as it is written is no pattern. What fits a pattern is in natural order, folder by folder: part2 before
-        part10.
+        part10. Braces, as `expand_braces` has them, stand for several paths or patterns in the order written.
+    option : str
+        What the user calls them.
+    usual : str
+        What fits the files of a folder, for the error about one.
 
     Returns
     -------
@@ -37,7 +42,7 @@ def list_files(paths: Paths) -> list[str]:
     Raises
     ------
     OptionError
-        No file fits a pattern; a path is empty, or leads to a folder.
+        No file fits a pattern; a path is empty, or leads to a folder; there are no paths, or no order of them.
     FileNotFoundError
         A single path leads nowhere.
     OSError
@@ -45,44 +50,91 @@ def list_files(paths: Paths) -> list[str]:
     """
     if isinstance(paths, str | os.PathLike):
         single = os.fspath(paths)
-        found = _expand(single)
+        found = _expand(single, option)
         if len(found) == 1:
-            _check_file(single, found[0])
+            _check_file(single, found[0], option, usual)
         return found
-    listed: list[str] = []
-    for path in paths:
-        listed.extend(_expand(os.fspath(path)))
+    listed = [file for path in _check_list(option, paths) for file in _expand(path, option)]
+    if not listed:
+        raise OptionError(f"{option} is empty: name at least one file", option=option, value=paths)
     return listed
 
 
-def _check_file(given: str, path: str) -> None:
+def _check_list(option: str, paths: Any) -> Iterable[Any]:
+    if isinstance(paths, Mapping):
+        raise OptionError(
+            f"{option} is a {type(paths).__name__} of {', '.join(map(repr, list(paths)[:5]))}: give the paths that one "
+            "of them has",
+            option=option,
+            value=paths,
+        )
+    if isinstance(paths, bytes) or not isinstance(paths, Iterable):
+        raise OptionError(
+            f"{option} is {paths!r}: give a path, a pattern, or a list of them", option=option, value=paths
+        )
+    check_ordered(option, paths)
+    return paths
+
+
+def check_ordered(option: str, value: Any) -> None:
+    """Raise `OptionError` for what gives its items in another order in another process."""
+    if isinstance(value, set | frozenset):
+        raise OptionError(
+            f"{option} is a {type(value).__name__}, whose order is another one in each process, so that no run could "
+            f"go on where another one was: give a list, such as sorted({option})",
+            option=option,
+            value=value,
+        )
+
+
+def _check_file(given: str, path: str, option: str, usual: str) -> None:
     if os.path.isdir(path):
         raise OptionError(
-            f"paths is {given!r}, a folder: say which files of it, such as {os.path.join(given, '*.jsonl')!r}, or with "
+            f"{option} is {given!r}, a folder: say which files of it, such as {os.path.join(given, usual)!r}, or with "
             "'**' between the two those in folders below it too",
-            option="paths",
+            option=option,
             value=given,
         )
     os.stat(path)
 
 
-def _expand(path: str) -> list[str]:
+def _expand(path: Any, option: str) -> list[str]:
+    path = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(path, str) or not path:
-        raise OptionError(f"a path is {path!r}: name a file, or a pattern", option="paths", value=path)
+        raise OptionError(f"a path is {path!r}: name a file, or a pattern", option=option, value=path)
     absolute = path if path.startswith("/") else os.path.join(os.getcwd(), path)
-    if not _is_magic(path) or os.path.lexists(absolute):
+    may_be_several = has_braces(path)
+    if not (may_be_several or _is_magic(path)) or os.path.lexists(absolute):
         return [absolute]
+    if may_be_several:
+        there, rest = _divide_there(absolute)
+        if has_braces(rest):
+            return [
+                file for each in expand_braces(rest) for file in _expand(os.path.join(there, each), option)
+            ]
     base, pattern = _divide(absolute)
     found = find_paths(Path(base), pattern) if os.path.isdir(base) else []
     if not found:
         raise OptionError(
-            f"paths is {path!r}, and no file fits that: {base} was looked through for {pattern}"
+            f"{option} is {path!r}, and no file fits that: {base} was looked through for {pattern}"
             if os.path.isdir(base)
-            else f"paths is {path!r}, and there is no folder {base}",
-            option="paths",
+            else f"{option} is {path!r}, and there is no folder {base}",
+            option=option,
             value=path,
         )
     return found
+
+
+def _divide_there(path: str) -> tuple[str, str]:
+    """Cut a path into the folder that is there as it is written, and the rest."""
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    base = "/"
+    for at, name in enumerate(names):
+        inner = os.path.join(base, name)
+        if not os.path.lexists(inner):
+            return base, "/".join(names[at:])
+        base = inner
+    return base, ""
 
 
 def _divide(path: str) -> tuple[str, str]:

@@ -71,13 +71,22 @@ class Replays(Shards):
 
     def begin(self, shard: int) -> Iterator[Item]:
         """Return the items of a shard, from the first on."""
-        return iter(self._function() if self._shards is None else self._function(self._shards[shard]))
+        try:
+            return iter(self._function() if self._shards is None else self._function(self._shards[shard]))
+        except StopIteration as error:  # of a next() of the function's own: nothing has ended
+            raise RuntimeError("StopIteration was raised before there was anything to iterate") from error
+
+    def ends(self, error: Exception) -> bool:
+        """Return whether it has raised: a generator gives nothing any more then. A state that does not fit stays so."""
+        return not isinstance(error, StateMismatchError)
 
     def blame(self, shard: int, place: int, error: Exception, is_held: bool = False) -> Exception:
         """Return what to raise for what the function raised; `is_held`: for an item that a state holds."""
         if isinstance(error, LoaderxError):
             return error
-        return explain(error, self.called, self._function, f"{self.name(shard)}, item {place}", is_held)
+        explained = explain(error, self.called, self._function, f"{self.name(shard)}, item {place}", is_held)
+        explained.__cause__ = error
+        return explained
 
     def refuse(self, shard: int, place: int, n: int) -> NoReturn:
         """Raise, for a shard has ended before an item that it gave once."""
@@ -100,7 +109,7 @@ class Replays(Shards):
                 items.append(found[0])
                 at = place + 1
         except Exception as error:
-            raise self.blame(shard, next(n), error, is_held=True) from error
+            raise self.blame(shard, next(n), error, is_held=True)  # noqa: B904 - which has its cause
         return items
 
     def refuse_random(self) -> NoReturn:
@@ -121,13 +130,13 @@ class _ReplayReader(Reader):
         self._has_ended = False
 
     def block(self) -> Pull:
+        if self._raised is not None:
+            raise self._raised
         if self._has_ended:
             raise StopIteration
         return self._pull
 
     def _pull(self) -> tuple[tuple[int, int], Item]:
-        if self._raised is not None:  # a generator that has raised would say that it has ended
-            raise self._raised
         at = self._at
         try:
             if self._source is None:
@@ -138,7 +147,7 @@ class _ReplayReader(Reader):
             raise
         except Exception as error:
             self._raised = self._shards.blame(self._shard, at, error)
-            raise self._raised from error
+            raise StopIteration from None  # block says it, for the shard ends with it
         self._at = at + 1
         return (self._shard, at), item
 

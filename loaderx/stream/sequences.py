@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import operator
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from itertools import accumulate, repeat
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from loaderx.errors import LoaderxError, OptionError, StateMismatchError, StreamError
 from loaderx.stream.calling import HELD, make_anew
 from loaderx.stream.node import Item, Key
+from loaderx.stream.paths import check_ordered
 from loaderx.stream.rows import Growth, Rows, Samples, read_all
 from loaderx.stream.shards import MISSING, BlockReader, Pull, RandomShards
 
@@ -26,8 +27,45 @@ def is_sequence(value: Any) -> bool:
     return hasattr(kind, "__len__") and hasattr(kind, "__getitem__") and not isinstance(value, Mapping | Set)
 
 
+def check_no_text(option: str, value: Any) -> None:
+    """Raise `OptionError` for text, whose letters nobody wants: it is a path, or stands where a list was meant."""
+    if isinstance(value, str | bytes | bytearray):
+        raise OptionError(
+            f"{option} has the {type(value).__name__} {value[:50]!r}, whose items would be its letters: give what is "
+            "to be read itself. Paths are for from_jsonl and the others that read files, or for Dataset, which opens a "
+            "store; list(...) has the letters",
+            option=option,
+            value=value,
+        )
+
+
+def check_shards(option: str, value: Any) -> list[Any]:
+    """Return what each stands for a shard, as a list.
+
+    Raises
+    ------
+    OptionError
+        It cannot be iterated, is a text, or gives another order in each process.
+    """
+    check_no_text(option, value)
+    check_ordered(option, value)
+    if not isinstance(value, Iterable) and not is_sequence(value):
+        raise OptionError(
+            f"{option} is {value!r}: give a list, of an item for each shard", option=option, value=value
+        )
+    return list(value)
+
+
 def check_sequence(option: str, value: Any) -> None:
-    """Raise `OptionError` for what has no ``len()`` or no ``[i]``."""
+    """Raise `OptionError` for a text, and for what has no ``len()`` or no ``[i]``."""
+    check_no_text(option, value)
+    if isinstance(value, Mapping):
+        raise OptionError(
+            f"{option} has a {type(value).__name__} of {', '.join(map(repr, list(value)[:5]))}, whose [i] are no "
+            "numbers from 0 on: give one of its values, a list of them, or its keys to from_iterable",
+            option=option,
+            value=value,
+        )
     if not is_sequence(value):
         raise OptionError(
             f"{option} has a {type(value).__name__}, which has no len() or no [i]: give sequences, or what can only be "
@@ -136,7 +174,7 @@ class Ranges(RandomShards):
     ----------
     dataset : object with ``len()`` and ``[i]``
     num_shards : int or None
-        None: some for a large dataset, so that a shuffle mixes what lies far apart.
+        None: some for a large dataset, so that a shuffle mixes what lies far apart. At most as many as samples.
     """
 
     unit = "index"
@@ -147,7 +185,7 @@ class Ranges(RandomShards):
         self._n = len(dataset)
         if num_shards is None:
             num_shards = max(1, min(_MOST_SHARDS, self._n // _SHARD_SAMPLES))
-        self._num_shards = num_shards
+        self._num_shards = min(num_shards, max(1, self._n))
 
     def __len__(self) -> int:
         return self._num_shards

@@ -15,6 +15,15 @@ from loaderx.stream.node import Item, Key, State
 Pull: TypeAlias = Callable[[], tuple[Key, Item]]
 
 
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+#: Stands for an item that a source leaves out, because it is bad.
+MISSING = _Missing()
+
+
 class Reader(ABC):
     """A shard that is being read, a block at a time.
 
@@ -36,6 +45,8 @@ class Reader(ABC):
         ------
         StopIteration
             The shard has ended.
+        Exception
+            `Shards.ends` says whether the shard cannot be read further; else this is asked again.
         """
 
     @abstractmethod
@@ -80,6 +91,16 @@ class BlockReader(Reader):
         self._left = iter(places)
         return zip(zip(repeat(self._shard), self._left), items).__next__  # noqa: B905 - they may go on after an error
 
+    def _replace(self, place: Any, judge: Callable[[], Item]) -> tuple[Key, Item] | None:
+        """Return what takes the place of an item, as `judge` says, and count it."""
+        self.n_skipped += 1
+        try:
+            item = judge()
+        except BaseException:
+            self.n_skipped -= 1
+            raise
+        return None if item is MISSING else ((self._shard, place), item)
+
     @property
     def _n_given(self) -> int:
         """How many places of the block are behind us."""
@@ -110,6 +131,17 @@ class Shards(ABC):
     @abstractmethod
     def measure(self, shard: int) -> int | str:
         """Return a text or a number by which a changed shard is noticed, such as its size in bytes."""
+
+    def ends(self, error: Exception) -> bool:
+        """Return whether what `measure`, `open` or `Reader.block` raised says that the shard cannot be read further.
+
+        Else it is about an item, which is behind the reader, or about the machine.
+        """
+        return False
+
+    def leave_out(self, error: Exception) -> None:
+        """Leave out the rest of a shard that cannot be read further, or raise what is to be told the user."""
+        raise error
 
     def size(self, shard: int) -> int:
         """Return how much of the work a shard is, beside others, such as its bytes."""
@@ -155,15 +187,6 @@ class RandomShards(Shards):
     @abstractmethod
     def fetch_one(self, number: int) -> Item:
         """Return an item, or `MISSING`."""
-
-
-class _Missing:
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-#: Stands for an item that a source leaves out, because it is bad.
-MISSING = _Missing()
 
 
 def by_shard(keys: Sequence[Key]) -> dict[int, list[tuple[Any, list[int]]]]:

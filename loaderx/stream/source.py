@@ -10,9 +10,15 @@ from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.seeds import mix, permutation
 from loaderx.stream.shards import Pull, Reader, Shards, by_shard
 
+# What a state has for a shard that could not be read further, whose place the next one takes.
+_BEHIND = "behind"
+
 
 class Source(Node):
     """The items of shards. A key is (number of the shard, place in it).
+
+    A shard that cannot be read further is behind it: what is wrong is raised once, when its turn comes, or the rest of
+    the shard is left out and counted.
 
     Parameters
     ----------
@@ -53,6 +59,9 @@ class Source(Node):
         # Of the shards that have ended: their measures, so that a changed one is noticed.
         self._ended = 0
         self._n_skipped = 0
+        # Those of which nothing could be read, so that they may be others next time; and how many were left out.
+        self._unread: list[int] = []
+        self._n_left_out = 0
         if state is not None:
             self._restore(state)
 
@@ -61,9 +70,19 @@ class Source(Node):
         if self._n_begun == len(self._order):
             return None
         shard = self._order[self._n_begun]
-        slot = _Slot(shard, self._shards.measure(shard), self._shards.open(shard))
+        slot = self._open(shard)
         self._n_begun += 1
         return slot
+
+    def _open(self, shard: int) -> _Slot:
+        try:
+            return _Slot(shard, self._shards.measure(shard), self._shards.open(shard))
+        except StopIteration as error:  # which would be taken for the end of the pass
+            raise RuntimeError(f"{self._shards.name(shard)}: StopIteration was raised") from error
+        except Exception as error:
+            if not self._shards.ends(error):
+                raise
+            return _Slot(shard, None, _Unreadable(error))
 
     def next(self) -> tuple[Key, Item]:
         while True:
@@ -92,14 +111,24 @@ class Source(Node):
         self._pulls[turn] = _nothing  # should block raise, it is asked again
         try:
             self._pulls[turn] = slot.reader.block()
+            return
         except StopIteration:
             pass
-        else:
-            return
+        except Exception as error:
+            if not self._shards.ends(error):
+                raise
+            self._n_skipped += slot.reader.n_skipped
+            slot.reader.close()
+            slot.reader = _Behind()
+            self._shards.leave_out(error)
+            self._n_left_out += 1
         # First what may raise: an error leaves everything as it is.
         following = self._begin()
         self._n_skipped += slot.reader.n_skipped
-        self._ended = _add_measure(self._ended, slot.shard, slot.measure)
+        if slot.measure is None:
+            self._unread.append(slot.shard)
+        else:
+            self._ended = _add_measure(self._ended, slot.shard, slot.measure)
         slot.reader.close()
         if following is not None:
             self._slots[turn], self._pulls[turn] = following, _nothing
@@ -130,9 +159,9 @@ class Source(Node):
         self._pulls = [_nothing] * max(1, len(slots))
 
     def counts(self) -> dict[str, Any]:
-        """Return how many items were bad, and passed over or replaced, if there were any."""
-        n = self._count_skipped()
-        return {"skipped": n} if n else {}
+        """Return how many items were bad, and passed over or replaced, and how many shards were left out, if any."""
+        counted = {"skipped": self._count_skipped(), "skipped_shards": self._n_left_out}
+        return {name: n for name, n in counted.items() if n}
 
     def _count_skipped(self) -> int:
         return self._n_skipped + sum(slot.reader.n_skipped for slot in self._slots)
@@ -154,17 +183,20 @@ class Source(Node):
             "ended": self._ended,
             "turn": self._turn,
             "skipped": self._count_skipped(),
+            "skipped_shards": self._n_left_out,
+            "unread": list(self._unread),
             "open": [[slot.shard, slot.measure, slot.reader.get_state()] for slot in self._slots],
         }
 
     def _restore(self, state: State) -> None:
         self._n_begun, self._ended, self._turn = state["begun"], state["ended"], state["turn"]
-        self._n_skipped = state["skipped"]
-        opened = {shard for shard, _, _ in state["open"]}
+        self._n_skipped, self._n_left_out = state["skipped"], state["skipped_shards"]
+        self._unread = list(state["unread"])
+        opened = {shard for shard, _, _ in state["open"]}.union(self._unread)
         ended = 0
         for shard in self._order[: self._n_begun]:
             if shard not in opened:
-                ended = _add_measure(ended, shard, self._shards.measure(shard))
+                ended = _add_measure(ended, shard, self._measure(shard))
         if ended != self._ended:
             raise StateMismatchError(
                 f"the saved state has read to its end a shard that has changed since: one of "
@@ -174,7 +206,10 @@ class Source(Node):
             )
         slots: list[_Slot] = []
         for shard, measure, inner in state["open"]:
-            here = self._shards.measure(shard)
+            if measure is None:
+                slots.append(_Slot(shard, None, _Behind()) if inner == _BEHIND else self._open(shard))
+                continue
+            here = self._measure(shard)
             if here != measure:
                 name = self._shards.name(shard)
                 raise StateMismatchError(
@@ -182,8 +217,18 @@ class Source(Node):
                     f"measures {here} here. Put back what was read, or begin anew",
                     mismatches={name: (measure, here)},
                 )
-            slots.append(_Slot(shard, measure, self._shards.open(shard, inner)))
+            reader = _Behind() if inner == _BEHIND else self._shards.open(shard, inner)
+            slots.append(_Slot(shard, measure, reader))
         self._set_slots(slots)
+
+    def _measure(self, shard: int) -> int | str:
+        """Return the measure of a shard that was read before."""
+        try:
+            return self._shards.measure(shard)
+        except Exception as error:
+            if not self._shards.ends(error):
+                raise
+            return f"nothing ({type(error).__name__}: {error})"
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
         items: list[Item] = [None] * len(keys)
@@ -209,12 +254,38 @@ def _nothing() -> Any:
     raise StopIteration
 
 
+class _Unreadable(Reader):
+    """A shard of which nothing can be read: what is wrong is said when its turn comes."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def block(self) -> Pull:
+        raise self._error
+
+    def get_state(self) -> State:
+        return None
+
+
+class _Behind(Reader):
+    """A shard that could not be read further."""
+
+    def block(self) -> Pull:
+        raise StopIteration
+
+    def fraction(self) -> float:
+        return 1.0
+
+    def get_state(self) -> State:
+        return _BEHIND
+
+
 class _Slot:
-    """A shard that is being read."""
+    """A shard that is being read. Its measure is None where nothing of it could be read."""
 
     __slots__ = ("measure", "reader", "shard")
 
-    def __init__(self, shard: int, measure: int | str, reader: Reader) -> None:
+    def __init__(self, shard: int, measure: int | str | None, reader: Reader) -> None:
         self.shard = shard
         self.measure = measure
         self.reader = reader

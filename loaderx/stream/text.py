@@ -14,6 +14,9 @@ from loaderx.jsonl.archives import TextFile
 # Bytes of text that are cut into lines at a time: so there are no more lines than that in a block.
 _BLOCK_BITS = 17
 _BLOCK_BYTES = 1 << _BLOCK_BITS
+# What readlines of a file is asked for: it stops once it has more bytes than that, and that of BytesIO once it has as
+# many.
+_FILE_HINT = _BLOCK_BYTES - 1
 
 
 def make_place(block: int, line: int) -> int:
@@ -142,7 +145,7 @@ class _PlainLines:
         self.at = at
 
     def read(self) -> list[bytes]:
-        lines = self._read(_BLOCK_BYTES)
+        lines = self._read(_FILE_HINT)
         self.at = self._tell()
         return lines
 

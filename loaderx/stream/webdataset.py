@@ -18,7 +18,7 @@ from loaderx.stream.bad_rows import OnError, judge
 from loaderx.stream.calling import HELD, describe
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item, Key
-from loaderx.stream.shards import MISSING, BlockReader, Pull
+from loaderx.stream.shards import BlockReader, Pull
 from loaderx.stream.tar import Cut, Member, TarError, read_member
 
 #: A sample before it is decoded: bytes by extension, and its name as "__key__".
@@ -52,9 +52,8 @@ class WebDataset(Files):
     def __init__(
         self, paths: Sequence[str], decode: Decode | None = None, on_error: OnError = "raise"
     ) -> None:
-        super().__init__(paths)
+        super().__init__(paths, on_error)
         self._decode = decode
-        self._on_error: OnError = on_error
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | ({} if self._decode is None else {"decode": describe(self._decode)})
@@ -78,18 +77,28 @@ class WebDataset(Files):
     ) -> Item:
         """Return what takes the place of a sample that is bad, or raise: always for one that a state holds."""
         on_error: OnError = "raise" if is_held and self._on_error == "skip" else self._on_error
-        return judge(on_error, error, lambda error: self._explain(error, shard, found, at, is_held))
+        member = None
+        if isinstance(error, MemberError):
+            member, error = error.member, error.error
+        return judge(on_error, error, lambda error: self._explain(error, shard, found, at, member, is_held))
 
     def _explain(
-        self, error: Exception, shard: int, found: Sample | Exception, at: int, is_held: bool
+        self,
+        error: Exception,
+        shard: int,
+        found: Sample | Exception,
+        at: int,
+        member: str | None,
+        is_held: bool,
     ) -> LoaderxError:
         if isinstance(error, LoaderxError):
             return error
         name = describe(self._decode) if self._decode is not None else "decode"
         key = found["__key__"] if isinstance(found, dict) and "__key__" in found else "?"
         where = f"{self._paths[shard]}, byte {at}, sample {key}"
+        which = "" if member is None else f"member {member!r} of "
         return StreamError(
-            f"{self.called}: {name} raised {type(error).__name__}: {error} (for the item of {where})"
+            f"{self.called}: {name} raised {type(error).__name__}: {error} (for {which}the item of {where})"
             f"{HELD if is_held else ''}",
             node=self.called,
             function=name,
@@ -150,13 +159,8 @@ class _TarReader(BlockReader):
     def judge(self, error: Exception) -> tuple[Key, Item] | None:
         given = self._n_given - 1
         at = self._places[given]
-        self.n_skipped += 1
-        try:
-            item = self._archives.judge(error, self._shard, self._found[given], at)
-        except BaseException:
-            self.n_skipped -= 1
-            raise
-        return None if item is MISSING else ((self._shard, at), item)
+        found = self._found[given]
+        return self._replace(at, lambda: self._archives.judge(error, self._shard, found, at))
 
     def fraction(self) -> float:
         return self._archive.fraction(self.get_state())
@@ -189,10 +193,14 @@ class _Archive:
         while True:
             data, is_all = self._bytes.read(at, n_bytes)
             places, found, end, has_ended = self._cut(data, at, is_all)
-            if places or has_ended:
+            if has_ended and not places:
+                self._bytes.finish()
+            if places or (has_ended and self._bytes.failure is None):
                 return places, found, at + end
-            if end:  # nothing but what is left out
+            if end and not has_ended:  # nothing but what is left out
                 at += end
+            elif self._bytes.failure is not None:
+                raise self._bytes.failure
             else:
                 n_bytes *= 2
 
@@ -206,6 +214,8 @@ class _Archive:
                 return found[0] if places[0] == at else None
             if has_ended:
                 return None
+            if self._bytes.failure is not None:
+                raise self._bytes.failure
             n_bytes *= 2
 
     def fraction(self, at: int) -> float:
@@ -215,7 +225,11 @@ class _Archive:
     def _cut(
         self, data: bytes, offset: int, is_all: bool, most: int = 1 << 62
     ) -> tuple[list[int], list[Sample | Exception], int, bool]:
-        """Find whole samples in some bytes of the archive, where the first that is not begins, and whether all ends."""
+        """Find whole samples in some bytes of the archive, where the first that is not begins, and whether all ends.
+
+        What is damaged is raised where no whole sample stands before it: so those are given first, however the archive
+        is divided into blocks. Members of the sample that is begun may be behind the damage.
+        """
         places: list[int] = []
         found: list[Sample | Exception] = []
         at = begin = 0
@@ -223,30 +237,36 @@ class _Archive:
         sample: Sample = {}
         fault: Exception | None = None
         while len(places) < most:
+            damage: ArchiveError | None = None
+            member: Member | None = None
             try:
                 member = read_member(data, at)
             except Cut:
                 if not is_all:
                     return places, found, at if key is None else begin, False
                 if at < len(data):
-                    raise self._error(offset + at, "cut off", "it ends in the middle of a header") from None
-                member = None
+                    damage = self._error(offset + at, "cut off", "it ends in the middle of a header")
             except TarError as error:
-                raise self._error(offset + at, "damaged", str(error)) from None
-            if member is not None and member.following > len(data):
-                if not is_all:
-                    return places, found, at if key is None else begin, False
-                raise self._error(offset + at, "cut off", f"it ends in the middle of {member.name!r}")
+                damage = self._error(offset + at, "damaged", str(error))
             name = None if member is None else _divide(member)
-            if member is not None and name is None:
-                at = member.following
-                continue
-            if key is not None and (name is None or name[0] != key):
+            is_whole = member is None or member.following <= len(data)
+            if key is not None and damage is None and (member is None or (name and name[0] != key)):
                 places.append(offset + begin)
                 found.append(sample if fault is None else fault)
                 key = None
                 if len(places) == most:
                     break
+            if member is not None and not is_whole:
+                if not is_all:
+                    return places, found, at if key is None else begin, False
+                damage = self._error(offset + at, "cut off", f"it ends in the middle of {member.name!r}")
+            if damage is not None:
+                if places:
+                    return places, found, at if key is None else begin, False
+                raise damage
+            if member is not None and name is None:
+                at = member.following
+                continue
             if member is None or name is None:
                 return places, found, at, True
             if key is None:
@@ -281,6 +301,7 @@ def _divide(member: Member) -> tuple[str, str] | None:
 
 
 class _PlainBytes:
+    failure: ArchiveError | None = None
     _file: IO[bytes] | None = None
 
     def __init__(self, path: str) -> None:
@@ -295,6 +316,9 @@ class _PlainBytes:
         while data and len(data) < n_bytes and (more := file.read(n_bytes - len(data))):
             data += more
         return data, len(data) < n_bytes
+
+    def finish(self) -> None:
+        """Do nothing: what stands behind the end says nothing about the archive."""
 
     def fraction(self, at: int) -> float:
         """Return how much of the file lies before a place."""
@@ -317,6 +341,8 @@ class _DecompressedBytes:
     def _begin(self) -> None:
         self._text = TextFile(Path(self._path), may_be_tar=True)
         self._blocks: Iterator[bytes] = iter(self._text)
+        # Why there are no more than were read last, where the file is cut off or damaged behind them.
+        self.failure: ArchiveError | None = None
         # The bytes that were decompressed last, and where they begin.
         self._held = b""
         self._at = 0
@@ -338,8 +364,12 @@ class _DecompressedBytes:
         parts = [self._held]
         n_held = len(self._held)
         is_all = False
-        while self._at + n_held < at + n_bytes:
-            block = next(self._blocks, None)
+        while self._at + n_held < at + n_bytes and self.failure is None:
+            try:
+                block = next(self._blocks, None)
+            except ArchiveError as error:
+                self.failure = error
+                break
             if block is None:
                 is_all = True
                 break
@@ -353,6 +383,14 @@ class _DecompressedBytes:
         self._at = max(self._at, at)
         return self._held, is_all
 
+    def finish(self) -> None:
+        """Go to the end of the file, for what compressed it may say there that it is damaged."""
+        try:
+            for _ in self._blocks:
+                pass
+        except ArchiveError as error:
+            self.failure = error
+
     def fraction(self, at: int) -> float:
         """Return how much of the file has been read."""
         return min(1.0, self._text.read_bytes / max(1, os.stat(self._path).st_size))
@@ -361,27 +399,47 @@ class _DecompressedBytes:
         self._blocks.close()  # type: ignore[attr-defined]
 
 
+class MemberError(Exception):
+    """What a function raised for a member of a sample."""
+
+    def __init__(self, member: str, error: Exception) -> None:
+        super().__init__(member, error)
+        self.member = member
+        self.error = error
+
+
 class DecodeMembers:
     """Decodes the members of samples by their extensions.
 
     Parameters
     ----------
     functions : mapping of str to callable, optional
-        ``functions[extension](bytes)``; other members stay bytes. None: ``txt`` and ``text`` to str, ``json`` to what
-        it says, ``cls``, ``cls2``, ``index``, ``inx``, ``id`` to int, ``npy`` to an array.
+        ``functions[extension](bytes)``, a dot before the extension or not; other members stay bytes. None: ``txt`` and
+        ``text`` to str, ``json`` to what it says, ``cls``, ``cls2``, ``index``, ``inx``, ``id`` to int, ``npy`` to an
+        array.
     """
 
     def __init__(self, functions: Mapping[str, Callable[[bytes], Any]] | None = None) -> None:
-        self._functions = dict(_DECODERS if functions is None else functions)
+        chosen = _DECODERS if functions is None else functions
+        # Extensions of samples are in lower case.
+        self._functions = {extension.removeprefix(".").lower(): chosen[extension] for extension in chosen}
         self.__qualname__ = f"decode({', '.join(sorted(self._functions))})"
 
     def __call__(self, sample: Sample) -> Sample:
-        """Return the sample with its members decoded: one of extension ``a.json`` as ``json``."""
+        """Return the sample with its members decoded: one of extension ``a.json`` as ``json``.
+
+        Raises
+        ------
+        MemberError
+        """
         functions = self._functions
         for extension, data in sample.items():
             function = functions.get(extension) or functions.get(extension.rpartition(".")[2])
             if function is not None and extension != "__key__":
-                sample[extension] = function(data)
+                try:
+                    sample[extension] = function(data)
+                except Exception as error:
+                    raise MemberError(extension, error) from error
         return sample
 
 
@@ -408,7 +466,15 @@ def choose_sample_decoder(decode: Any) -> Decode | None:
         return None
     if decode is True:
         return DecodeMembers()
-    if isinstance(decode, Mapping) and all(map(callable, decode.values())):
+    if isinstance(decode, Mapping):
+        for extension, function in decode.items():
+            if not isinstance(extension, str) or not extension.strip(".") or not callable(function):
+                raise OptionError(
+                    f"decode has {function!r} for {extension!r}: give functions of bytes by extension, such as "
+                    "{'jpg': decode_image}",
+                    option="decode",
+                    value=decode,
+                )
         return DecodeMembers(decode)
     if callable(decode):
         chosen: Decode = decode

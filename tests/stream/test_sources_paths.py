@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from loaderx.errors import OptionError
+from loaderx.stream.braces import expand_braces
 from loaderx.stream.paths import list_files
 from loaderx.stream.stream import Stream
 
@@ -59,6 +60,105 @@ def test_patterns(tree: Path, pattern: str, expected: list[str], monkeypatch: py
     monkeypatch.chdir(tree)
     assert names(tree, pattern) == expected
     assert names(tree, [pattern, "other.txt"]) == [*expected, "other.txt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x-{0..2}.tar", ["x-0.tar", "x-1.tar", "x-2.tar"]),
+        ("{008..011}", ["008", "009", "010", "011"]),
+        ("{8..011}", ["008", "009", "010", "011"]),
+        ("{3..1}", ["3", "2", "1"]),
+        ("{0..10..4}", ["0", "4", "8"]),
+        ("{9..0..-4}", ["9", "5", "1"]),
+        ("{a,b}/{1..2}", ["a/1", "a/2", "b/1", "b/2"]),
+        ("{train-{0..1},test}.x", ["train-0.x", "train-1.x", "test.x"]),
+        ("x{,.gz}", ["x", "x.gz"]),
+        ("{a}", ["{a}"]),
+        ("{a{1,2}}", ["{a1}", "{a2}"]),
+        ("{}{1..", ["{}{1.."]),
+        ("a}{b,c", ["a}{b,c"]),
+        ("plain", ["plain"]),
+    ],
+)
+def test_braces(text: str, expected: list[str]) -> None:
+    assert expand_braces(text) == expected
+
+
+def test_braces_in_paths(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    assert names(tree, "part{1..2}.jsonl") == ["part1.jsonl", "part2.jsonl"]
+    # In the order in which they are written, and patterns as well; files of a list need not be there.
+    assert names(tree, ["{part10,gone}.jsonl", "{a1/*,part?.jsonl}"]) == [
+        "part10.jsonl",
+        "gone.jsonl",
+        "a1/z.jsonl",
+        "part1.jsonl",
+        "part2.jsonl",
+    ]
+    assert list(Stream.from_jsonl(str(tree / "part{1,2}.jsonl"))) == [1, 1]
+    # What is there as it is written is no pattern.
+    for name in ("{x,y}.jsonl", "{u,v}/part1.jsonl", "{u,v}/part2.jsonl"):
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).write_bytes(b"1\n")
+    assert names(tree, "{x,y}.jsonl") == ["{x,y}.jsonl"]
+    assert names(tree, "{u,v}/part{1,2}.jsonl") == ["{u,v}/part1.jsonl", "{u,v}/part2.jsonl"]
+    assert names(tree, "{u,v}/*") == ["{u,v}/part1.jsonl", "{u,v}/part2.jsonl"]
+    with pytest.raises(FileNotFoundError, match=r"\{z\}"):
+        list_files("{z}.jsonl")
+    with pytest.raises(OptionError, match=r"stands for 100,000,000 names: give fewer"):
+        list_files("{0..9999}{0..9999}")
+    with pytest.raises(OptionError, match="names: give fewer than 10,000,000"):
+        list_files("{0..99999999999999}")
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        (None, "paths is None: give a path, a pattern, or a list of them"),
+        (3, "paths is 3: give a path"),
+        (b"a.jsonl", "paths is b'a.jsonl': give a path"),
+        ([3], "a path is 3: name a file"),
+        ([None], "a path is None: name a file"),
+        (
+            {"train": "a.jsonl", "test": "b.jsonl"},
+            "paths is a dict of 'train', 'test': give the paths that one",
+        ),
+        ({"a.jsonl", "b.jsonl"}, "paths is a set, whose order is another one in each process"),
+        ([], "paths is empty"),
+    ],
+)
+def test_what_is_no_paths(paths: Any, message: str) -> None:
+    makers = [Stream.from_jsonl, Stream.from_text, Stream.from_webdataset]
+    for make in makers:
+        with pytest.raises(OptionError, match=message):
+            make(paths)
+
+
+@pytest.mark.needs_pyarrow
+def test_what_is_no_paths_of_arrow(tree: Path) -> None:
+    for paths in (None, 3, b"x", {"train": "a"}, {"a", "b"}, []):
+        with pytest.raises(OptionError, match=r"^paths is"):
+            Stream.from_parquet(paths)
+        with pytest.raises(OptionError, match=r"^sources is"):
+            Stream.from_arrow(paths)
+
+
+def test_a_folder_says_what_its_files_may_be_called(tree: Path) -> None:
+    for make, usual in (
+        (Stream.from_jsonl, r"a/\*\.jsonl"),
+        (Stream.from_text, r"a/\*\.txt"),
+        (Stream.from_webdataset, r"a/\*\.tar"),
+    ):
+        with pytest.raises(OptionError, match=usual):
+            make(tree / "a")
+
+
+@pytest.mark.needs_pyarrow
+def test_a_folder_of_arrow(tree: Path) -> None:
+    for make, usual in ((Stream.from_parquet, r"a/\*\.parquet"), (Stream.from_arrow, r"a/\*\.arrow")):
+        with pytest.raises(OptionError, match=usual):
+            make(tree / "a")
 
 
 def test_everything_in_natural_order_but_what_is_hidden(tree: Path) -> None:
@@ -126,8 +226,9 @@ def test_what_names_nothing(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None
         list_files("")
     with pytest.raises(OptionError, match="a path is b'x'"):
         list_files([b"x"])  # type: ignore[list-item]
-    assert list_files([]) == []
-    assert list_files(tree / "nope.jsonl" for _ in range(0)) == []
+    for nothing in ([], (tree / "nope.jsonl" for _ in range(0))):
+        with pytest.raises(OptionError, match="paths is empty: name at least one file"):
+            list_files(nothing)
 
 
 def test_links(tree: Path) -> None:

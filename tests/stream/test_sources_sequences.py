@@ -22,7 +22,7 @@ from loaderx.tokens import TokensDataset, tokenize
 from tests.resume import same
 from tests.stream.source_kit import check_resume, check_source, json_lines
 
-SHARDS: list[Sequence[Any]] = [[1, {"a": 2}], [], (3,), "ab", range(5, 9), np.arange(2)]
+SHARDS: list[Sequence[Any]] = [[1, {"a": 2}], [], (3,), ["a", "b"], range(5, 9), np.arange(2)]
 EXPECTED = [1, {"a": 2}, 3, "a", "b", 5, 6, 7, 8, np.int64(0), np.int64(1)]
 
 
@@ -248,6 +248,52 @@ def test_what_is_no_sequence_is_refused() -> None:
         Stream.from_dataset([1], num_shards=0)
 
 
+def test_text_is_no_sequence_of_items() -> None:
+    """It is a path that was meant, or stands where a list was: letters are not what anybody wants."""
+    makers: list[Callable[[], Stream]] = [
+        lambda: Stream.from_dataset("store.zr"),
+        lambda: Stream.from_dataset(b"abc"),
+        lambda: Stream.from_shards("abc"),
+        lambda: Stream.from_shards(["a.jsonl", "b.jsonl"]),
+        lambda: Stream.from_iterable("abc"),
+        lambda: Stream.from_generator(lambda shard: [shard], "abc"),
+    ]
+    for make in makers:
+        with pytest.raises(OptionError, match="whose items would be its letters"):
+            make()
+    assert list(Stream.from_shards([list("ab")])) == ["a", "b"]
+
+
+def test_what_has_another_order_in_each_process_is_refused() -> None:
+    makers: list[Callable[[], Stream]] = [
+        lambda: Stream.from_iterable({"a", "b"}),
+        lambda: Stream.from_iterable(frozenset("ab")),
+        lambda: Stream.from_shards({(1,), (2,)}),  # type: ignore[arg-type]
+        lambda: Stream.from_generator(lambda shard: [shard], {"a", "b"}),  # type: ignore[arg-type]
+    ]
+    for make in makers:
+        with pytest.raises(OptionError, match="whose order is another one in each process"):
+            make()
+    assert list(Stream.from_iterable({"a": 1, "b": 2}.keys())) == ["a", "b"]
+
+
+def test_what_is_no_list_of_shards_and_what_is_read_by_key() -> None:
+    for make in (Stream.from_shards, lambda shards: Stream.from_generator(lambda shard: [shard], shards)):
+        with pytest.raises(OptionError, match="is 3: give a list, of an item for each shard"):
+            make(3)
+    with pytest.raises(
+        OptionError, match=r"dataset has a dict of 'train', 'test', whose \[i\] are no numbers"
+    ):
+        Stream.from_dataset({"train": [1], "test": [2]})
+
+
+def test_there_are_no_more_shards_than_samples() -> None:
+    for n in (2**62, 3, 2):
+        stream = Stream.from_dataset(range(2), num_shards=n)
+        assert (list(stream), stream.num_shards) == ([0, 1], 2)
+    assert Stream.from_dataset([], num_shards=2**62).num_shards == 1
+
+
 def test_batches_that_are_too_short_are_an_error() -> None:
     class Short(Plain):
         def __getitems__(self, indices: list[int]) -> list[str]:
@@ -311,7 +357,7 @@ class TestShuffleOfAll:
             lambda stream: stream.map(lambda item, n: n, with_index=True),
             lambda stream: stream.shuffle(None),
             lambda stream: Stream.from_generator(lambda: range(5)),
-            lambda stream: Stream.from_iterable({1, 2}),
+            lambda stream: Stream.from_iterable({1: 2}),
         ],
     )
     def test_it_is_refused_elsewhere(self, make: Callable[[Stream], Stream]) -> None:
@@ -351,19 +397,52 @@ class TestReplays:
         assert state["pipeline"][1]["resumes"] == "by replay"
         assert state["position"]["open"][0][2] == {"replay": 1}
 
-    def test_what_it_raises_is_raised_again(self) -> None:
+    def test_what_it_raises_is_raised_once(self) -> None:
         def fail(n: int) -> Iterator[int]:
             yield n
             raise KeyError("no more")
 
-        iterator = iter(Stream.from_generator(fail, [4]))
+        iterator = iter(Stream.from_generator(fail, [4, 5]))
         assert next(iterator) == 4
-        for _ in range(2):
-            with pytest.raises(
-                StreamError, match=r"from_generator: .*fail raised KeyError: .*shard 0, item 1"
-            ) as caught:
-                next(iterator)
-            assert isinstance(caught.value.__cause__, KeyError)
+        with pytest.raises(
+            StreamError, match=r"from_generator: .*fail raised KeyError: .*shard 0, item 1"
+        ) as caught:
+            next(iterator)
+        assert isinstance(caught.value.__cause__, KeyError)
+        state = json.dumps(iterator.state_dict())
+        assert next(iterator) == 5
+        resumed = iter(Stream.from_generator(fail, [4, 5]))
+        resumed.load_state_dict(json.loads(state))
+        assert next(resumed) == 5
+
+    def test_stop_iteration_of_what_makes_the_items_is_an_error(self) -> None:
+        def after_the_head(rows: list[int]) -> Iterator[int]:
+            items = iter(rows)
+            next(items)  # of an empty one it raises StopIteration
+            return items
+
+        iterator = iter(Stream.from_generator(after_the_head, [[0, 1, 2], [], [0, 3]]))
+        assert [next(iterator), next(iterator)] == [1, 2]
+        with pytest.raises(
+            StreamError, match=r"after_the_head raised RuntimeError: StopIteration .*shard 1, item 0"
+        ):
+            next(iterator)
+        assert list(iterator) == [3]
+
+        class Empty:
+            def __iter__(self) -> Iterator[int]:
+                raise StopIteration
+
+        with pytest.raises(StreamError, match="Empty raised RuntimeError: StopIteration"):
+            list(Stream.from_iterable(Empty()))
+        rows = [[0, 1, 2, 3]]
+        stream = Stream.from_generator(lambda: after_the_head(rows[0])).shuffle(2)
+        iterator = iter(stream)
+        next(iterator)
+        state = iterator.state_dict()
+        rows[0] = []
+        with pytest.raises(StreamError, match="RuntimeError: StopIteration was raised"):
+            iter(stream).load_state_dict(state)
 
     def test_other_shards_and_other_items_are_refused(self) -> None:
         state = iter(Stream.from_generator(self.count, [0, 1])).state_dict()
