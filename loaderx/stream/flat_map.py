@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from loaderx.stream.calling import explain
+from loaderx.stream.collating import check_items
 from loaderx.stream.keys import freeze, load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.skipping import MaySkip
+
+_WANTED = "a list of items; what returns a dict of lists is for map(..., batched=True, batch_size=1)"
 
 
 class FlatMap(MaySkip):
@@ -46,7 +49,7 @@ class FlatMap(MaySkip):
         if keys:
             (item,) = self._upstream.rebuild(keys)
             self._key, self._at = keys[0], state["at"] if state is not None else 0
-            self._parts = iter(self._function(item))
+            self._parts = self._begin_parts(item)
             deque(islice(self._parts, self._at), maxlen=0)
 
     def _leave(self) -> None:
@@ -69,11 +72,14 @@ class FlatMap(MaySkip):
             self._at = at + 1
             return (self._key, at), part
 
+    def _begin_parts(self, item: Item) -> Iterator[Item]:
+        return iter(check_items(self._function(item), _WANTED))
+
     def _begin_item(self) -> None:
         self._leave()
         key, item = self._upstream.next()
         try:
-            self._parts = iter(self._function(item))
+            self._parts = self._begin_parts(item)
             self._key = key
         except Exception as error:
             self._fail(error, key)
@@ -105,7 +111,7 @@ class FlatMap(MaySkip):
         items: list[Item] = [None] * len(keys)
         for item, group in zip(self._upstream.rebuild(of), wanted.values(), strict=True):
             most = max(at for at, _ in group)
-            parts = list(islice(self._function(item), most + 1))
+            parts = list(islice(self._begin_parts(item), most + 1))
             for at, position in group:
                 items[position] = parts[at]
         return items
