@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from loaderx.stream.applied import Applied
+from loaderx.stream.collating import as_dict
 from loaderx.stream.node import Item, Node
 
 
-def _missing(item: Item, names: Sequence[str]) -> Exception:
-    if type(item) is not dict:
-        return TypeError(f"the item is a {type(item).__name__}, and has to be a dict")
+def _to_dict(item: Item) -> dict[str, Item]:
+    found = as_dict(item)
+    if found is None:
+        raise TypeError(f"the item is a {type(item).__name__}, and has to be a dict")
+    return found
+
+
+def _missing(item: dict[str, Item], names: Sequence[str]) -> KeyError:
     missing = [name for name in names if name not in item]
     return KeyError(
         f"{', '.join(map(repr, missing))} not in the item, which has {', '.join(map(repr, item))}"
@@ -28,10 +34,10 @@ class Select(Applied):
 
     def apply(self, item: Item) -> Item:
         if type(item) is not dict:
-            raise _missing(item, self._names)
+            item = _to_dict(item)
         try:
             return {name: item[name] for name in self._names}
-        except (KeyError, TypeError, IndexError):
+        except KeyError:
             raise _missing(item, self._names) from None
 
 
@@ -45,12 +51,12 @@ class Drop(Applied):
         self._names = tuple(names)
 
     def apply(self, item: Item) -> Item:
+        rest = dict(_to_dict(item))
         try:
-            rest = dict(item)
             for name in self._names:
                 del rest[name]
-        except (KeyError, TypeError, ValueError):
-            raise _missing(item, self._names) from None
+        except KeyError:
+            raise _missing(_to_dict(item), self._names) from None
         return rest
 
 
@@ -64,9 +70,7 @@ class Rename(Applied):
         self._names = dict(names)
 
     def apply(self, item: Item) -> Item:
-        names = self._names
-        if type(item) is not dict:
-            raise _missing(item, list(names))
+        names, item = self._names, _to_dict(item)
         for name in names:
             if name not in item:
                 raise _missing(item, list(names))

@@ -8,9 +8,12 @@ from typing import NoReturn
 
 from loaderx.errors import StreamError
 from loaderx.stream.calling import explain, refuse_fewer
+from loaderx.stream.collating import check_items
 from loaderx.stream.keys import freeze, load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.skipping import MaySkip
+
+_WANTED = "a list of items; what returns a dict of lists is for map(..., batched=True, batch_size=1)"
 
 
 class FlatMap(MaySkip):
@@ -51,7 +54,7 @@ class FlatMap(MaySkip):
     def _go_into(self, key: Key, item: Item, at: int) -> None:
         """Be in the midst of an item, some parts of which were given."""
         try:
-            parts = iter(self._function(item))
+            parts = self._begin_parts(item)
             n = sum(1 for _ in islice(parts, at))
         except Exception as error:
             raise self._blame(error, key, is_held=True) from error
@@ -79,11 +82,14 @@ class FlatMap(MaySkip):
             self._at = at + 1
             return (self._key, at), part
 
+    def _begin_parts(self, item: Item) -> Iterator[Item]:
+        return iter(check_items(self._function(item), _WANTED))
+
     def _begin_item(self) -> None:
         self._leave()
         key, item = self._upstream.next()
         try:
-            self._parts = iter(self._function(item))
+            self._parts = self._begin_parts(item)
             self._key = key
         except Exception as error:
             self._fail(error, key)
@@ -122,7 +128,7 @@ class FlatMap(MaySkip):
         for key, item, group in zip(of, self._upstream.rebuild(of), wanted.values(), strict=True):
             most = max(at for at, _ in group)
             try:
-                parts = list(islice(self._function(item), most + 1))
+                parts = list(islice(self._begin_parts(item), most + 1))
             except Exception as error:
                 raise self._blame(error, key, is_held=True) from error
             if len(parts) <= most:

@@ -9,8 +9,10 @@ import numpy as np
 
 from loaderx.errors import StreamError
 from loaderx.stream.calling import complain, make_anew
+from loaderx.stream.collating import as_dict, count_rows
 from loaderx.stream.keys import freeze, load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
+from loaderx.stream.regular import join
 
 
 class Rebatch(Node):
@@ -49,7 +51,8 @@ class Rebatch(Node):
                     raise
                 break
             try:
-                n = _count_rows(batch)
+                batch = _as_batch(batch)
+                n = len(batch) if not isinstance(batch, dict) else count_rows(batch)
             except Exception as error:
                 raise complain(error, "rebatch", self._upstream.locate(key)) from error
             if n:
@@ -98,7 +101,7 @@ class Rebatch(Node):
             if places.setdefault(frozen, len(of)) == len(of):
                 of.append(key)
             at.append(places[frozen])
-        batches = self._upstream.rebuild(of) if of else []
+        batches = list(map(_as_batch, self._upstream.rebuild(of))) if of else []
         return [_cut(batches[place], first, end) for place, (_, first, end) in zip(at, keys, strict=True)]
 
     def locate(self, key: Key) -> str:
@@ -110,17 +113,18 @@ class Rebatch(Node):
         self._upstream.close()
 
 
-def _count_rows(batch: Any) -> int:
-    if isinstance(batch, dict):
-        lengths = {name: len(column) for name, column in batch.items()}
-        if len(set(lengths.values())) != 1:
-            raise ValueError(f"the lists of a batch have to be of one length, and have {lengths}")
-        return next(iter(lengths.values()))
-    if isinstance(batch, list | np.ndarray):
-        return len(batch)
-    raise TypeError(
-        f"the item is a {type(batch).__name__}, and has to be a batch: a dict of lists or arrays, a list, or an array"
-    )
+def _as_batch(item: Any) -> Any:
+    if isinstance(item, list | np.ndarray):
+        return item
+    batch = as_dict(item)
+    if batch is None:
+        raise TypeError(
+            f"the item is a {type(item).__name__}, and has to be a batch: a dict of lists or arrays, a list, or "
+            "an array"
+        )
+    if not batch:
+        raise ValueError("the batch is a dict without names, and nobody knows how many rows it has")
+    return batch
 
 
 def _cut(batch: Any, first: int, end: int) -> Any:
@@ -129,7 +133,7 @@ def _cut(batch: Any, first: int, end: int) -> Any:
     return batch[first:end]
 
 
-def _join(parts: list[Any]) -> Any:
+def _join(parts: list[Any], name: str = "the batches") -> Any:
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -140,7 +144,13 @@ def _join(parts: list[Any]) -> Any:
                 raise ValueError(
                     f"the batches have to have the same names: one has {names}, and one {list(part)}"
                 )
-        return {name: _join([part[name] for part in parts]) for name in names}
+        return {name: _join([part[name] for part in parts], repr(name)) for name in names}
     if all(isinstance(part, np.ndarray) for part in parts):
-        return np.concatenate(parts)
+        found = join(parts, np.concatenate)
+        if found is None:
+            dtypes = ", ".join(sorted({str(part.dtype) for part in parts}))
+            raise ValueError(
+                f"{name}: no dtype holds the values of {dtypes} as they are: give them one by map"
+            )
+        return found
     return [row for part in parts for row in part]

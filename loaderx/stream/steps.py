@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Self
+
+import numpy as np
 
 from loaderx.errors import OptionError
 from loaderx.store.options import check_callable, check_choice, check_count, check_flag
@@ -419,6 +421,8 @@ class Steps(ABC):
             raise OptionError(
                 f"lengths is {lengths!r}: give what to put behind the names", option="lengths", value=lengths
             )
+        if isinstance(value, list | Mapping | Set) or (isinstance(value, np.ndarray) and value.ndim):
+            raise OptionError(f"value is {value!r}: give one value to fill with", option="value", value=value)
         options = {"columns": names, "length": length, "value": value, "lengths": lengths}
         return self._then(Pad, options, **{**options, "value": repr(value)})
 
