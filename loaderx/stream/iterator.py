@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn, Self
 
-from loaderx.errors import ClosedError
+from loaderx.errors import ClosedError, LoaderxError
 from loaderx.loader.fetch import put_note
 from loaderx.stream.node import Item, Key, Node, Recipe
-from loaderx.stream.saved import STATE_VERSION, check_state
+from loaderx.stream.saved import STATE_VERSION, check_state, refuse_position
+
+# What nodes raise where a state's position is of another shape than any that they have given.
+_OF_DAMAGE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
 
 
 class StreamIterator:
@@ -51,6 +54,8 @@ class StreamIterator:
             if position is not None:
                 put_note(error, "while a saved state ", "was loaded")
             node.close()
+            if position is not None and isinstance(error, _OF_DAMAGE) and not isinstance(error, LoaderxError):
+                refuse_position(error)
             raise
         return node
 

@@ -53,7 +53,7 @@ class Repeat(Node):
 
     def next(self) -> tuple[Key, Item]:
         while True:
-            if self._pass == self._most:
+            if self._most is not None and self._pass >= self._most:
                 raise StopIteration
             assert self._upstream is not None, "reset comes first"
             try:

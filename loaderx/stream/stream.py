@@ -202,13 +202,14 @@ class Stream(Origins, Steps):
         finally:
             beginning.close()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
         """Have the next pass begin at a state, in its epoch. Passes that are under way stay as they are.
 
         Parameters
         ----------
-        state : mapping
-            What `state_dict` returned, of this stream or its iterator, perhaps in another process.
+        state : mapping or None
+            What `state_dict` returned, of this stream or its iterator, perhaps in another process. None: forget a state
+            that was loaded, such as one that turned out not to fit its files, and begin at the beginning.
 
         Raises
         ------
@@ -216,6 +217,9 @@ class Stream(Origins, Steps):
             It is of another pipeline; ``mismatches`` has both sides. That its files have changed is noticed when the
             pass begins.
         """
+        if state is None:
+            self._state = self._newest = None
+            return
         check_state(state, self._recipe.describe())
         self._state = dict(state)
         self._epoch = state["epoch"]

@@ -291,3 +291,26 @@ def test_a_state_that_was_changed_by_hand(part: str, value: Any, message: str) -
     with pytest.raises(StateMismatchError, match=message):
         stream.load_state_dict(state)
     assert list(stream) == list(long())
+
+
+@pytest.mark.parametrize("position", [3, "x", [], {}, {"upstream": None}, [None, None, None]])
+def test_a_position_that_none_was_ever_at(position: Any) -> None:
+    stream = long()
+    passing = iter(stream)
+    first = next(passing)
+    stream.load_state_dict({**stream.state_dict(), "position": position})
+    with pytest.raises(StateMismatchError, match="the saved state is damaged: its position fits no pass"):
+        iter(stream)
+    with pytest.raises(StateMismatchError, match="damaged"):
+        passing.load_state_dict({**stream.state_dict(), "position": position})
+    stream.load_state_dict(None)  # to begin anew
+    assert next(iter(stream)) == first
+    assert [first, *passing] == list(long())
+
+
+def test_a_number_of_passes_beyond_the_last_is_the_end() -> None:
+    stream = numbers().repeat(2)
+    state = stream.state_dict()
+    state["position"][1] = 10**6
+    stream.load_state_dict(state)
+    assert list(stream) == []
