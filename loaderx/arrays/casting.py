@@ -49,7 +49,8 @@ def cast_values(values: npt.NDArray[Any], dtype: np.dtype[Any], *, rounding: boo
             same = np.isfinite(cast) == np.isfinite(values)
         else:
             # There and back: a comparison across the two dtypes would itself round.
-            same = cast.astype(values.dtype) == values
+            back = cast.real if target == "c" else cast
+            same = back.astype(values.dtype) == values
             if source in "mM":
                 same |= np.isnat(values)
             if source in "iu" and target in "iu":

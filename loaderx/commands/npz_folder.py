@@ -120,10 +120,13 @@ def _append(
     bar: bool,
 ) -> dict[str, Conversion]:
     """Append every array to its store, or none."""
-    conversions = {}
-    with taken_back_on_failure(list(paths.values())):
+    conversions: dict[str, Conversion] = {}
+    written: list[tuple[Path, range]] = []
+    with taken_back_on_failure(lambda: written):
         for name, member in members.items():
-            conversions[name] = convert_source(member, paths[name], settings, bar=bar)
+            conversions[name] = convert_source(
+                member, paths[name], settings, bar=bar, on_written=lambda *done: written.append(done)
+            )
             member.close()
     return conversions
 
@@ -147,7 +150,7 @@ def _build(
             conversion = convert_source(member, built_in / paths[name].name, built, bar=bar)
             conversions[name] = dataclasses.replace(conversion, path=paths[name])
             member.close()
-        put_in_places(built_in, folder)
+        put_in_places(built_in, folder, replace=settings.force)
         files.remove_tree(staging.path)  # with the stores that were replaced
     return conversions
 

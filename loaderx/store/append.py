@@ -115,6 +115,11 @@ class Appender:
         self._files.close_chunks(0, keep=self._tail_chunk)
 
     @property
+    def committed(self) -> range | None:
+        """The indices of the records that were added, once they are committed."""
+        return range(self._old.length, self._length) if self._committed else None
+
+    @property
     def n_added(self) -> int:
         """Number of records added so far."""
         return self._length - self._old.length
@@ -415,6 +420,11 @@ class Append:
         self._ended = False
         # Several threads may add: each part is one stretch, in the order in which they get here.
         self._lock = threading.Lock()
+
+    @property
+    def committed(self) -> range | None:
+        """The indices of the records, once they are committed."""
+        return self._appender.committed
 
     def end(self) -> None:
         """Take no more parts, once the one that is being added is: the files they would go to are closed."""

@@ -8,6 +8,7 @@ process left can be told from what a living one builds, and swept away.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from pathlib import Path
@@ -120,9 +121,21 @@ class Staging:
             elif self._inside:
                 self._install_into_directory()
             else:
-                files.rename(self.path, target)
+                self._install_as_new()
             self._installed = True
             files.sync_directory(target if self._inside else target.parent)
+
+    def _install_as_new(self) -> None:
+        try:
+            files.rename(self.path, self._target)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+            raise NotAStoreError(
+                f"{self._named}: another writer has put something there meanwhile: append to it, or choose another "
+                "path",
+                store=self._named,
+            ) from error
 
     def _name_target(self, error: LoaderxError) -> None:
         """Have an error about the partial store speak of the store that was to be: the user knows no other name."""

@@ -120,7 +120,7 @@ class Places:
         if inside and not is_store(self._target):
             raise NotAStoreError(
                 f"{self._target}: is a folder of stores, such as {inside[0]}, and the items make one store: choose "
-                "another path",
+                "another path, or kind 'columns'",
                 store=self._target,
             )
         column = self._columns[None]
@@ -131,31 +131,33 @@ class Places:
     def _opened_folder(self) -> Iterator[list[Append]]:
         if self._check_folder():
             self._check_lengths()
-            with (
-                taken_back_on_failure(list(self.stores.values())),
-                self._opened(self._target, False) as appends,
-            ):
-                yield appends
+            opened: list[Append] = []
+
+            def committed() -> list[tuple[Path, range]]:
+                pairs = zip(self.stores.values(), opened, strict=False)
+                return [(path, append.committed) for path, append in pairs if append.committed is not None]
+
+            with taken_back_on_failure(committed), self._opened(self._target, opened):
+                yield opened
             return
         # A locked partial folder beside the new folder, or within the one that exists.
         place = self._target / _SCRATCH if os.path.lexists(self._target) else self._target
         with Staging(place) as staging:
             built_in = staging.path / _STORES
             files.make_directory(built_in)
-            with _named(built_in, self._target), self._opened(built_in, False) as appends:
+            appends: list[Append] = []
+            with _named(built_in, self._target), self._opened(built_in, appends):
                 yield appends
-            put_in_places(built_in, self._target)
+            put_in_places(built_in, self._target, replace=self._settings.overwrite)
             files.remove_tree(staging.path)  # with the stores that were replaced
 
     @contextlib.contextmanager
-    def _opened(self, folder: Path, overwrite: bool) -> Iterator[list[Append]]:
+    def _opened(self, folder: Path, appends: list[Append]) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            yield [
-                stack.enter_context(
-                    self._writing(folder / path.name, self._columns[name], samples, overwrite)
-                )
-                for (name, path), samples in zip(self.stores.items(), self._samples, strict=True)
-            ]
+            for (name, path), samples in zip(self.stores.items(), self._samples, strict=True):
+                writing = self._writing(folder / path.name, self._columns[name], samples, False)
+                appends.append(stack.enter_context(writing))
+            yield
 
     def _writing(
         self, path: Path, column: Column, samples: HeadRecords, overwrite: bool

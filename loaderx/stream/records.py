@@ -20,13 +20,14 @@ from loaderx.store.buffers import as_source
 from loaderx.store.folders import find_stores, is_store, is_store_name
 from loaderx.store.format import LINES
 from loaderx.stream.node import Item
+from loaderx.stream.regular import as_array, as_number, common_dtype
 
 Kind: TypeAlias = Literal["array", "ragged", "lines", "columns"]
 KINDS = ("array", "ragged", "lines", "columns")
 
 _SUFFIX = ".zr"
 _BYTES = np.dtype(np.uint8)
-_NUMBERS = "iufc"
+_NUMBERS = "biufc"
 
 
 class Unfit(Exception):
@@ -61,7 +62,7 @@ class ArrayColumn(Column):
         self.item_bytes = max(1, dtype.itemsize)
 
     def record(self, value: Any) -> memoryview:
-        array = _as_array(value)
+        array, is_plain = _as_array(value)
         if array.shape != self.shape:
             raise Unfit(
                 f"is of shape {array.shape}, and the store's records are of {self.shape}"
@@ -71,7 +72,7 @@ class ArrayColumn(Column):
                     else ""
                 )
             )
-        return as_source(_cast(array, self.dtype, value))
+        return as_source(_cast(array, self.dtype, is_plain))
 
 
 class RaggedColumn(Column):
@@ -91,14 +92,14 @@ class RaggedColumn(Column):
                     f"is {type(value).__name__}, and the store's rows are {self.dtype} {self.item_shape}"
                 )
             return as_source(value)
-        array = _as_array(value)
+        if isinstance(value, list | tuple) and not value:
+            return memoryview(b"")  # which has no dtype, nor the shape of its rows
+        array, is_plain = _as_array(value)
         if array.ndim == 0:
-            raise Unfit(f"is {value!r}, a number, and has no rows")
-        if array.size == 0 and not isinstance(value, np.ndarray):
-            return memoryview(b"")  # an empty list has no dtype, nor the shape of its rows
+            raise Unfit(f"is {_short(value)}, and has no rows")
         if array.shape[1:] != self.item_shape:
             raise Unfit(f"has rows of shape {array.shape[1:]}, and the store's are of {self.item_shape}")
-        return as_source(_cast(array, self.dtype, value))
+        return as_source(_cast(array, self.dtype, is_plain))
 
 
 class LineColumn(Column):
@@ -121,6 +122,7 @@ class LineColumn(Column):
     def record(self, value: Any) -> bytes:
         try:
             if not self._as_it_is or not isinstance(value, str | bytes):
+                _check_names(value)
                 return self._encode(value).encode()
             line = value.encode() if isinstance(value, str) else value
         except (TypeError, ValueError, RecursionError) as error:  # an UnicodeEncodeError is a ValueError
@@ -273,41 +275,28 @@ def _column(values: Sequence[Any]) -> Column:
 
 
 def _numbers(values: Sequence[Any], kind: Kind | None) -> ArrayColumn | RaggedColumn | None:
-    """Return the column of arrays that some values make; None: they make none."""
+    """Return the column of arrays that some values make, each as it is; None: they make none."""
     if all(isinstance(value, bytes | bytearray | memoryview) for value in values):
         return RaggedColumn(_BYTES, ()) if kind != "array" else None
     if not all(map(_may_be_numbers, values)):
         return None
+    # An empty list says nothing of a dtype, nor of the shape of its rows.
+    telling = [value for value in values if not (isinstance(value, list | tuple) and not value)]
     try:
-        arrays = [_as_array(value) for value in values]
+        arrays = [_as_array(value)[0] for value in telling]
     except Unfit:
         return None
-    # An empty list says nothing of a dtype.
-    telling = [
-        array
-        for array, value in zip(arrays, values, strict=True)
-        if array.size or isinstance(value, np.ndarray)
-    ]
-    dtype = _common_dtype([array.dtype for array in telling])
+    kinds = {array.dtype.kind for array in arrays}
+    dtype = None if not arrays or ("b" in kinds and len(kinds) > 1) else common_dtype(arrays)
     if dtype is None:
         return None
-    shapes = {array.shape for array in telling}
-    if kind != "ragged" and len(shapes) == 1 and len(telling) == len(arrays):
+    shapes = {array.shape for array in arrays}
+    if kind != "ragged" and len(shapes) == 1 and len(telling) == len(values):
         return ArrayColumn(dtype, shapes.pop())
     rows = {shape[1:] for shape in shapes}
-    if kind == "array" or len(rows) != 1 or any(array.ndim == 0 for array in arrays):
+    if kind == "array" or len(rows) != 1 or () in shapes:
         return None
     return RaggedColumn(dtype, rows.pop())
-
-
-def _common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
-    """Return the dtype that holds values of all these as they are; None: numbers and others are mixed."""
-    unlike = set(dtypes)
-    if len(unlike) == 1:
-        return unlike.pop()
-    if not unlike or any(dtype.kind not in _NUMBERS for dtype in unlike):
-        return None
-    return np.result_type(*unlike)
 
 
 def _is_binary(value: Any) -> bool:
@@ -322,30 +311,57 @@ def _may_be_numbers(value: Any) -> bool:
     )
 
 
-def _as_array(value: Any) -> npt.NDArray[Any]:
+def _as_array(value: Any) -> tuple[npt.NDArray[Any], bool]:
+    """Return a value as an array, and whether it is made of Python's numbers, which have no precision of their own."""
     if type(value) is np.ndarray:
-        return value
-    if isinstance(value, np.ma.MaskedArray):
+        array, is_plain = value, False
+    elif isinstance(value, np.ma.MaskedArray):
         raise Unfit("is masked, and would lose its mask: call filled() first")
-    if isinstance(value, str | bytes | Mapping) or value is None:
-        raise Unfit(f"is of type {type(value).__name__}, and no array")
-    try:
-        array: npt.NDArray[Any] = np.asarray(value)
-    except Exception as error:  # whatever another library's array raises
-        raise Unfit(f"makes no array: {error}") from error
-    is_numpys = isinstance(value, np.generic) or hasattr(value, "__array__")
-    if array.dtype.hasobject or (array.dtype.kind not in "b" + _NUMBERS and not is_numpys):
-        raise Unfit(f"makes no array of numbers: it is of type {type(value).__name__}")
-    return array
+    elif isinstance(value, list | tuple):
+        found, is_plain = as_array(value) if value else (np.empty(0), True)
+        if found is None or found.dtype.kind not in _NUMBERS:
+            raise Unfit("makes no array of numbers in which each of its values is as it is")
+        array = found
+    elif _is_binary(value) and not isinstance(value, bytes | bytearray | memoryview):
+        try:
+            array, is_plain = np.asarray(value), False
+        except Exception as error:  # whatever another library's array raises
+            raise Unfit(f"makes no array: {error}") from error
+    else:
+        number = as_number(value)
+        if number is None:
+            raise Unfit(f"makes no array of numbers: it is {_short(value)}")
+        array, is_plain = np.asarray(number), True
+    if array.dtype.hasobject:
+        raise Unfit("is an array of Python objects, which have no bytes to store")
+    return array, is_plain
 
 
-def _cast(array: npt.NDArray[Any], dtype: np.dtype[Any], value: Any) -> npt.NDArray[Any]:
+def _cast(array: npt.NDArray[Any], dtype: np.dtype[Any], is_plain: bool) -> npt.NDArray[Any]:
     try:
-        # A number of Python's has no precision of its own.
-        rounding = not isinstance(value, np.ndarray | np.generic)
-        return cast_values(array, dtype, rounding=rounding)
+        return cast_values(array, dtype, rounding=is_plain)
     except ValueError as error:
-        raise Unfit(f"does not fit the store's dtype {dtype}: it has {error}") from error
+        raise Unfit(
+            f"does not fit the store's dtype {dtype}: it has {error}. Map all items to one dtype before"
+        ) from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return f"of type {type(value).__name__}" if len(text) > 40 else text
+
+
+def _check_names(value: Any) -> None:
+    """Raise where a dict, or one within, has other names than text: JSON would make text of them."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            if type(name) is not str:
+                raise TypeError(f"the name {name!r} of a dict is no text")
+            _check_names(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            if isinstance(each, dict | list | tuple):
+                _check_names(each)
 
 
 def _plain(value: Any) -> Any:

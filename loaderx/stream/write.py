@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,12 +102,14 @@ def _take_head(passing: StreamIterator, most_bytes: int) -> list[tuple[Key, Item
 
 def _about_bytes(item: Item) -> int:
     """Return about how many bytes an item takes; what has none to speak of counts nothing."""
-    if isinstance(item, dict):
-        return sum(map(_about_bytes, item.values()))
-    if isinstance(item, str | bytes | list):
-        return len(item)
-    n_bytes = getattr(item, "nbytes", 0)
-    return n_bytes if isinstance(n_bytes, int) else 0
+    n_bytes = 0
+    for value in item.values() if isinstance(item, Mapping) else [item]:
+        of_array = getattr(value, "nbytes", None)
+        if isinstance(of_array, int):
+            n_bytes += of_array
+        elif isinstance(value, str | bytes | list):
+            n_bytes += len(value)
+    return n_bytes
 
 
 class _Waiting:
