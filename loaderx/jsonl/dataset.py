@@ -18,7 +18,8 @@ class JsonlDataset(ByteRangeDataset):
         The folder whose files `build_index` indexed, or the one file that it did; or a store of lines.
     parse : callable or {"orjson", "json"}, optional
         Given the bytes of a line without its end, returns what the dataset is to give for it. None: ``orjson.loads``
-        where orjson is installed, else ``json.loads``.
+        where orjson is installed, else ``json.loads``. orjson makes floats of whole numbers beyond 64 bits, and refuses
+        ``NaN``, ``Infinity``, numbers above the largest float and halves of surrogate pairs; "json" reads them all.
     on_error, io, index_folder, allow_outside, threads
         As in `ByteRangeDataset`.
 

@@ -202,7 +202,7 @@ def is_json(parse: Parse) -> bool:
 
 
 def told_of(parse: Parse) -> str:
-    """Return what a state says of a parser: orjson's and json's give the same."""
+    """Return what a state says of a parser: orjson's and json's are one, and differ in numbers beyond 64 bits only."""
     return "json" if is_json(parse) else describe(parse)
 
 

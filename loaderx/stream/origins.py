@@ -55,7 +55,8 @@ class Origins(ABC):
             ten thousand of them cost nothing beforehand. One that is not there then is like one that is damaged.
         parse : callable or {"orjson", "json"}, optional
             Given the bytes of a line without its end, returns the item. None: ``orjson.loads`` where orjson is
-            installed, else ``json.loads``.
+            installed, else ``json.loads``. orjson makes floats of whole numbers beyond 64 bits, and refuses ``NaN``,
+            ``Infinity``, numbers above the largest float and halves of surrogate pairs; "json" reads them all.
         on_error : {"raise", "skip"} or callable
             What is done about a line whose `parse` raises. "raise": a `JsonlError` says where it is; the stream can go
             on behind it. "skip": it is left out. A function is given the `JsonlError`, and what it returns takes the
@@ -221,7 +222,7 @@ class Origins(ABC):
         dataset : object with ``len()`` and ``[i]``
             Such as `Dataset`, `RaggedDataset`, ``JsonlDataset``, ``TokensDataset``, or one of another library. One with
             ``__getitems__``, which takes a list of indices and returns a list of samples, is read in batches; so are
-            loaderx's own. It has to stay open.
+            loaderx's own. It has to stay open. Dicts that it gives are copied, as for `from_shards`.
         num_shards : int, optional
             How many ranges it is divided into, for `shuffle` reads several of them in turns. None: one for 4,096
             samples, and at most 64. There are no more than samples.
@@ -252,7 +253,9 @@ class Origins(ABC):
         Parameters
         ----------
         sequences : iterable of sequences
-            Each with ``len()`` and ``[i]``, and no text: ``list("ab")`` has the letters of one. They are not copied.
+            Each with ``len()`` and ``[i]``, and no text: ``list("ab")`` has the letters of one. They are not copied, but
+            for elements that are dicts: each is given as a shallow copy. What is in these, and other elements, are
+            changed where somebody changes an item in its place.
 
         Raises
         ------
@@ -278,7 +281,7 @@ class Origins(ABC):
         iterable : iterable
             No iterator, which could be gone through once only, no set, whose order is another one in each process, and
             no text. With ``len()`` and ``[i]``, as a list has them, it is read by index; else the stream resumes by
-            replay, as that of `from_generator`.
+            replay, as that of `from_generator`. Dicts are copied, as for `from_shards`.
 
         Raises
         ------
@@ -306,6 +309,7 @@ class Origins(ABC):
         ----------
         function : callable
             Called for each pass, and anew for each resume; returns an iterable, which has to give the same each time.
+            What it yields is not copied: where it keeps what it yields, nobody may change that in its place.
         shards : sequence, optional
             What it is called with, for each shard. None: it is called once, with nothing.
 

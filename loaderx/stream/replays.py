@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from loaderx.errors import LoaderxError, OptionError, StateMismatchError
 from loaderx.stream.calling import describe, explain
 from loaderx.stream.node import Item
+from loaderx.stream.rows import own
 from loaderx.stream.seeds import mix
 from loaderx.stream.shards import Pull, Reader, Shards
 
@@ -196,4 +197,4 @@ class Iterated:
         self.__qualname__ = type(iterable).__qualname__
 
     def __call__(self) -> Iterable[Item]:
-        return self._iterable
+        return map(own, self._iterable)

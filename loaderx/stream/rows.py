@@ -23,6 +23,16 @@ _FEW_SECONDS = 0.004
 _KNOWN = (Dataset, RaggedDataset, TokensDataset, ByteRangeDataset)
 
 
+def own(item: Item) -> Item:
+    """Return an item that may be changed: of a dict, which somebody else may hold, a copy; what is in it is shared."""
+    return item.copy() if type(item) is dict else item
+
+
+def item_of(sequence: Any, index: int) -> Item:
+    """Return ``sequence[index]``, as `own` has it."""
+    return own(sequence[index])
+
+
 class Rows:
     """Samples of a dataset by their indices, read in batches where it can do that.
 
@@ -48,7 +58,7 @@ class Rows:
         if self._leaves_out:
             found = self._dataset.__getitems__([index])
             return found[0] if found else MISSING
-        return self._dataset[index]
+        return self._dataset[index] if self._is_ours else item_of(self._dataset, index)
 
     def many(self, indices: Sequence[int]) -> list[Item]:
         """Return samples, in the order asked for; `MISSING` for those that the dataset leaves out.
@@ -59,11 +69,11 @@ class Rows:
             What the dataset raises, about any of them.
         """
         if not self._reads_batches:
-            return [self._dataset[index] for index in indices]
+            return [item_of(self._dataset, index) for index in indices]
         if self._is_ours:
             items = split_batch(self._dataset.__getitems__(np.asarray(indices, np.int64)))
         else:
-            items = list(self._dataset.__getitems__(list(indices)))
+            items = list(map(own, self._dataset.__getitems__(list(indices))))
         if len(items) == len(indices):
             return items
         if self._leaves_out:

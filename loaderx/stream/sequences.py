@@ -13,12 +13,18 @@ from loaderx.errors import LoaderxError, OptionError, StateMismatchError, Stream
 from loaderx.stream.calling import HELD, make_anew
 from loaderx.stream.node import Item, Key
 from loaderx.stream.paths import check_ordered
-from loaderx.stream.rows import Growth, Rows, Samples, read_all
+from loaderx.stream.rows import Growth, Rows, Samples, item_of, own, read_all
 from loaderx.stream.shards import MISSING, BlockReader, Pull, RandomShards
 
+# Elements of a list that are taken at a time.
+_BLOCK_ITEMS = 4096
 # Samples of a shard, where nobody says how many shards a dataset is to have.
 _SHARD_SAMPLES = 4096
 _MOST_SHARDS = 64
+
+
+# Sequences whose elements are no dicts, so that nothing has to be looked at for each.
+_OF_NO_DICTS = (range, str, bytes)
 
 
 def is_sequence(value: Any) -> bool:
@@ -116,7 +122,7 @@ class Sequences(RandomShards):
         def blame(error: Exception, place: int) -> Exception:
             return sample_error(error, self.where(shard, place), is_held=True)
 
-        return make_anew(partial(operator.getitem, self._sequences[shard]), places, places, blame)
+        return make_anew(partial(item_of, self._sequences[shard]), places, places, blame)
 
     def count(self) -> int:
         return self._begins[-1]
@@ -126,7 +132,7 @@ class Sequences(RandomShards):
         return [(shard, number - self._begins[shard]) for shard, number in zip(shards, numbers, strict=True)]
 
     def fetch(self, numbers: Sequence[int]) -> list[Item]:
-        return [self._sequences[shard][place] for shard, place in self.keys_at(numbers)]
+        return [item_of(self._sequences[shard], place) for shard, place in self.keys_at(numbers)]
 
     def fetch_one(self, number: int) -> Item:
         return self.fetch([number])[0]
@@ -151,8 +157,14 @@ class _SequenceReader(BlockReader):
         places = range(self._at, self._end)
         if not places:
             raise StopIteration
-        # As [i] asks, whatever kind of sequence it is; all of it in C.
-        return self._pull(places, map(operator.getitem, repeat(self._sequence), places))
+        if type(self._sequence) in (list, tuple):
+            places = places[:_BLOCK_ITEMS]
+            items = self._sequence[places.start : places.stop]
+            if len(items) == len(places):  # as long as it was
+                return self._pull(places, map(own, items) if dict in map(type, items) else items)
+        # As [i] asks, whatever kind of sequence it is.
+        getitem = operator.getitem if type(self._sequence) in _OF_NO_DICTS else item_of
+        return self._pull(places, map(getitem, repeat(self._sequence), places))
 
     def judge(self, error: Exception) -> tuple[Key, Item] | None:
         raise sample_error(error, self._where(self.get_state() - 1))

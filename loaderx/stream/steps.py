@@ -76,11 +76,12 @@ class Steps(ABC):
         function : callable
             ``function(item)`` returns the item that takes its place: all of it, not what is to be added. It has to
             return the same for the same arguments, for items that are held (in a buffer, a batch) are made anew when a
-            state is loaded.
+            state is loaded. It may change an item that is a dict, and return it, but not what is in it: lists and
+            arrays may be those of the source, and are changed for all later passes.
         batched : bool
             Call it with batches: where the items are dicts, with a dict that has a list of values for each name (None
             for an item without one); otherwise with the list of the items. It returns a dict of lists, or of arrays,
-            or a list of items: as many as it likes, that come one by one.
+            or a list of items: as many as it likes, that come one by one. Any mapping is as good as a dict.
         batch_size : int, optional
             Items in a batch, 1,000 by default; the last one has what is left.
         drop_last : bool
@@ -202,8 +203,9 @@ class Steps(ABC):
         Parameters
         ----------
         function : callable
-            ``function(item)`` returns a list, or what else can be iterated, a generator too; none is fine. A state in
-            the midst of an item calls it again and leaves out what was given.
+            ``function(item)`` returns a list, or what else can be iterated, a generator too; an empty one for no items.
+            A dict, a table or a text, which would come apart as its names or letters, is an error: return a list with
+            it. A state in the midst of an item calls it again and leaves out what was given.
         on_error : {"raise", "skip"}
             ``"skip"`` leaves out the rest of an item that it raises for, and counts the item.
 
@@ -381,7 +383,8 @@ class Steps(ABC):
         Returns
         -------
         Stream
-            Of what the batches are: dicts of lists or arrays, lists, or arrays, which are cut and joined.
+            Of what the batches are: dicts of lists or arrays, lists, or arrays, which are cut and joined. Arrays of two
+            dtypes get one that holds the values of both, and are a `StreamError` where there is none.
         """
         self._check_plain("rebatch")
         n = check_count("n", n, least=1)
@@ -405,7 +408,8 @@ class Steps(ABC):
         length : int, optional
             What to fill up to; by default the longest row of each batch. A longer row is an error.
         value : scalar
-            What to fill with; a value of the rows' dtype.
+            What to fill with; a value of the rows' dtype. Rows of Python's numbers become ``int64``, ``uint64`` or
+            ``float64``; where no dtype holds the values of a batch as they are, that is a `StreamError`.
         lengths : str, optional
             Add the rows' lengths, an array of int64 under the column's name with this behind it, such as ``"_length"``.
 
@@ -470,7 +474,10 @@ class Steps(ABC):
             ``"arrow"``: a `pyarrow.Table` of one row, or of as many as a batch has, of items that are dicts;
             ``"python"``: lists and numbers. Arrays keep their dtype, but for what the framework has not; numbers of
             Python's become what the framework makes of them (``float64`` in NumPy, the default dtype in PyTorch). A
-            list whose rows differ in length stays one: `pad` it before.
+            list whose rows differ in length stays one: `pad` it before. Whole numbers are never cut, and rounded
+            only as the floats beside them are; text and bytes are never cut: bytes become arrays of objects, a list
+            that no dtype holds stays one, and an array that the framework has no type for is a `StreamError`. Tensors
+            have memory of their own; with ``"numpy"`` an array stays the one it is, which may be the source's.
 
         Returns
         -------
