@@ -123,7 +123,7 @@ def put_in_places(staged: Path, folder: Path, *, replace: bool) -> None:
             raise _taken(folder) from error
         files.sync_directory(folder.parent)
         return
-    if is_store(folder):
+    if is_store(folder) or (not replace and find_stores(folder)):
         raise _taken(folder)
     plan = [(source, folder / source.name, os.stat(source).st_ino) for source in sorted(staged.iterdir())]
     try:
