@@ -117,7 +117,8 @@ class StreamIterator:
         list of dict
             Each has ``step``, what `Stream` calls it, and the counts by name: of a mixture ``given`` and ``passes``,
             for each stream how many items it has given, and how often it has begun again; of a source ``skipped``, how
-            many items were bad, and left out or replaced. They include what was counted
+            many items were bad, and left out or replaced, and ``skipped_shards``, the rest of how many files was left
+            out. They include what was counted
             before the state that has been loaded.
         """
         return collect_counts(self._node)
