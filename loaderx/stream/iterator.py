@@ -185,9 +185,9 @@ class StreamIterator:
         list of dict
             Each has ``step``, what `Stream` calls it, and the counts by name: of a mixture ``given`` and ``passes``,
             for each stream how many items it has given, and how often it has begun again; of a source ``skipped``, how
-            many items were bad, and left out or replaced. They include what was counted
-            before the state that has been loaded, and in earlier passes of a `repeat` or a mixture. They are there
-            behind the end and behind `close`, too.
+            many items were bad, and left out or replaced, and ``skipped_shards``, the rest of how many files was left
+            out. They include what was counted before the state that has been loaded, and in earlier passes of a
+            `repeat` or a mixture. They are there behind the end and behind `close`, too.
         """
         return [counts for counts in self._node.tally() if len(counts) > 1]
 
