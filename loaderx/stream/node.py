@@ -202,6 +202,11 @@ class Recipe:
         """Whether it has no end, as far as options say."""
         return self.kind.is_endless(self.options, [each.is_endless for each in self.inputs])
 
+    def count_seeded(self, called: str, seed: int) -> int:
+        """Return how many nodes of a name and a seed stand above one another in it: along one chain, the longest."""
+        is_one = self.kind.called == called and self.told.get("seed") == seed
+        return is_one + max((each.count_seeded(called, seed) for each in self.inputs), default=0)
+
     @property
     def has_batches(self) -> bool:
         """Whether its items are batches, as far as its steps say."""

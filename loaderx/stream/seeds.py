@@ -26,6 +26,20 @@ def mix(seed: int, *parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
+def seed_in_place(seed: int, n_below: int) -> int:
+    """Return the seed of a node in its pipeline: of several of one kind and one seed, each has another.
+
+    Parameters
+    ----------
+    seed : int
+        The user's.
+    n_below : int
+        How many such nodes are below it, which `Recipe.count_seeded` counts along one chain: what stands side by side
+        has the same random numbers. The first node's seed is the user's.
+    """
+    return mix(seed, "again", n_below) if n_below else seed
+
+
 def permutation(seed: int, n: int) -> list[int]:
     """Return the numbers below `n` in an order of the seed."""
     if n < 2:

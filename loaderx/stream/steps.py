@@ -28,6 +28,7 @@ from loaderx.stream.permuted import permute
 from loaderx.stream.prefetch import Prefetch
 from loaderx.stream.rebatch import Rebatch
 from loaderx.stream.repeat import Repeat
+from loaderx.stream.seeds import seed_in_place
 from loaderx.stream.shuffle import Shuffle
 from loaderx.stream.skipping import ON_ERROR, OnError
 from loaderx.stream.source import Source
@@ -91,7 +92,7 @@ class Steps(ABC):
             which is a function of the seed, the epoch, and the number of the item or the batch. It is good for this
             call: do not keep it.
         seed : int, optional
-            Of these random numbers; 42 by default.
+            Of these random numbers; 42 by default. A second such step in a chain has others, also with the same seed.
         num_workers : int
             How many workers call it at once; 0: it is called where the stream is iterated. The items keep their order,
             and two more than there are workers are under way at once, or as many batches. A state fits any number of
@@ -139,7 +140,9 @@ class Steps(ABC):
                 pickle_function(function, function)
         if with_index or seed is not None:
             told.update(with_index=with_index, seed=seed)
-            options.update(with_index=with_index, seed=seed)
+            options.update(
+                with_index=with_index, seed=None if seed is None else self._seed_in_place("map", seed)
+            )
         if check_flag("batched", batched):
             size = check_count("batch_size", _DEFAULT_BATCH if batch_size is None else batch_size, least=1)
             drop_last = check_flag("drop_last", drop_last)
@@ -262,6 +265,8 @@ class Steps(ABC):
             place; for sources that can be read in any order, and steps behind them that do something with each item
             for itself.
         seed : int
+            A second shuffle in a chain has another order, also with the same seed; streams that are zipped have the
+            same one, if they have the same shards.
         max_input_shards : int
             For each source below, if there are several.
 
@@ -272,16 +277,22 @@ class Steps(ABC):
         Notes
         -----
         Behind `skip`, `take`, `step`, `zip` and functions that are given the number of the item, the shards below keep
-        their order, for which items there are depends on it: there only the buffer shuffles. So shuffle first, and take
-        then.
+        their order, for which items there are depends on it: there only the buffer shuffles. So for some of the items,
+        others in each epoch, shuffle first and take then. To split a stream for good, take and skip first, and shuffle
+        each part: behind a shuffle, what ``take(n)`` gives in one epoch ``skip(n)`` gives in another.
         """
         seed = check_count("seed", seed, most=_MOST_SEED)
         most_open = check_count("max_input_shards", max_input_shards, least=1)
         if buffer_size is None:
             return self._with(permute(self._recipe, seed))
-        told = {"buffer_size": check_count("buffer_size", buffer_size, least=1), "seed": seed}
-        below = shuffle_shards(self._recipe, told["seed"], most_open)
-        return self._with(Recipe(Shuffle, (below,), told, {**told, "max_input_shards": most_open}))
+        size = check_count("buffer_size", buffer_size, least=1)
+        below = shuffle_shards(self._recipe, seed, most_open)
+        options = {"buffer_size": size, "seed": self._seed_in_place("shuffle", seed)}
+        told = {"buffer_size": size, "seed": seed, "max_input_shards": most_open}
+        return self._with(Recipe(Shuffle, (below,), options, told))
+
+    def _seed_in_place(self, called: str, seed: int) -> int:
+        return seed_in_place(seed, self._recipe.count_seeded(called, seed))
 
     def skip(self, n: int) -> Self:
         """Return all items but the first `n`. They are read, all the same."""

@@ -17,6 +17,7 @@ from loaderx.stream.node import Recipe
 from loaderx.stream.origins import Origins
 from loaderx.stream.places import Settings
 from loaderx.stream.records import KINDS, Kind
+from loaderx.stream.seeds import seed_in_place
 from loaderx.stream.shards import Shards
 from loaderx.stream.source import Source
 from loaderx.stream.steps import DEFAULT_SEED, Steps
@@ -90,7 +91,8 @@ class Stream(Origins, Steps):
             How often to draw from each stream, in proportion. A dict has them by the number of items that the mixture
             has given: ``{0: [0.9, 0.1], 10_000: [0.5, 0.5]}`` changes them behind 10,000. None: in turns.
         seed : int
-            Of the draws. The order of epoch 0 is that of `datasets.interleave_datasets` with this seed.
+            Of the draws. The order of epoch 0 is that of `datasets.interleave_datasets` with this seed; of mixtures of
+            mixtures with the same seed, each has draws of its own.
         stopping : str
             ``"first_exhausted"``: end when a stream is exhausted. ``"all_exhausted"``: begin such a stream again, in
             another order where it is shuffled, and end when each one has been exhausted.
@@ -117,8 +119,10 @@ class Stream(Origins, Steps):
             "seed": seed,
             "stopping": stopping,
         }
-        options = {"phases": phases, "seed": seed, "stopping": stopping}
-        return cls(Recipe(Interleave, _recipes(found), options, told), found[0].epoch)
+        recipes = _recipes(found)
+        n_below = max(recipe.count_seeded("interleave", seed) for recipe in recipes)
+        options = {"phases": phases, "seed": seed_in_place(seed, n_below), "stopping": stopping}
+        return cls(Recipe(Interleave, recipes, options, told), found[0].epoch)
 
     @classmethod
     def concatenate(cls, streams: Sequence[Stream]) -> Self:

@@ -76,7 +76,7 @@ CASES: dict[str, tuple[Callable[[], Stream], list[Any]]] = {
             .shuffle(4)
             .batch(2)
         ),
-        [[15, 3], [1, 3], [11, 1], [13, 13], [13, 11]],
+        [[15, 11], [1, 3], [13, 11], [13, 3], [13, 1]],
     ),
     "rebatch": (lambda: numbers().batch(3).rebatch(5), [ITEMS[:5], ITEMS[5:10], ITEMS[10:]]),
     "rebatch smaller": (

@@ -152,6 +152,18 @@ def test_streams_that_begin_again_are_shuffled_anew() -> None:
     assert all(sorted(each) == list(range(6)) for each in passes) and len(set(passes)) > 5
 
 
+def test_a_mixture_in_a_mixture_of_the_same_seed_has_draws_of_its_own() -> None:
+    streams = [each.repeat() for each in of_sizes(9, 9, 9)]
+    inner = Stream.interleave(streams[:2], [1, 1], seed=3)
+    alone = [x // 100 for x in islice(inner, 2000)]
+    outer = Stream.interleave([inner, streams[2]], [1, 1], seed=3)
+    # The second draws as often as not from the inner one where that draws from its first; with the same draws always.
+    drawn = [x // 100 for x in islice(outer, 2000)]
+    assert [x for x in drawn if x < 2] == alone[: sum(x < 2 for x in drawn)]
+    agree = sum((of_outer < 2) == (of_inner == 0) for of_outer, of_inner in zip(drawn, alone, strict=True))
+    assert 900 < agree < 1100
+
+
 def test_another_epoch_draws_others() -> None:
     mixture = Stream.interleave([each.repeat() for each in of_sizes(5, 5)], [1, 1])
     first = list(islice(mixture, 50))

@@ -121,6 +121,51 @@ def test_random_numbers_are_those_of_the_seed_the_epoch_and_the_place() -> None:
     assert len({tuple(draw(seed, epoch)) for seed in (1, 2) for epoch in (0, 1)}) == 4
 
 
+def test_of_two_steps_with_one_seed_each_has_random_numbers_of_its_own() -> None:
+    first = numbers().take(5).map(drawn, with_rng=True)
+    expected = [((0, 407), 402), ((1, 692), 782), ((2, 850), 49), ((3, 164), 845), ((4, 21), 714)]
+    assert check_stream_resumes(lambda: first.map(drawn, with_rng=True)) == expected
+    assert list(first.map(drawn, with_rng=True, num_workers=2)) == expected
+    batched = first.map(
+        lambda batch, rng: [drawn(x, rng) for x in batch], batched=True, batch_size=1, with_rng=True
+    )
+    assert list(batched) == expected
+    # Another seed is left alone, and so is what has another step between.
+    other = first.map(drawn, with_rng=True, seed=1)
+    assert [n for _, n in other] == [n for _, n in numbers().take(5).map(drawn, with_rng=True, seed=1)]
+    assert [n for _, n in first.map(double).skip(0).map(drawn, with_rng=True)] == [n for _, n in expected]
+
+
+def test_of_two_shuffles_with_one_seed_each_has_an_order_of_its_own() -> None:
+    once = Stream.from_shards([range(10)]).shuffle(10)
+    assert list(once) == [6, 9, 4, 0, 1, 2, 7, 8, 5, 3]
+    twice = check_stream_resumes(lambda: once.shuffle(10))
+    assert twice == [8, 0, 1, 2, 3, 9, 7, 6, 5, 4]
+    # With the same draws, the second one would have moved what is at each place as the first one did.
+    assert twice != [list(once)[i] for i in once]
+
+
+def test_streams_side_by_side_with_one_seed_have_one_order() -> None:
+    images, labels = numbers().map(double), numbers()
+    for size in (4, 100):
+        zipped = Stream.zip(
+            [images.shuffle(size, seed=7), labels.tap(double).shuffle(size, seed=7)], strict=True
+        )
+        for epoch in range(2):
+            zipped.set_epoch(epoch)
+            assert sorted(zipped) == [(2 * x, x) for x in ITEMS]
+    augmented = Stream.zip([numbers().map(drawn, with_rng=True), numbers().map(drawn, with_rng=True)])
+    assert all(left == right for left, right in augmented)
+
+
+def test_parts_of_a_stream_that_are_shuffled_then_never_overlap() -> None:
+    test, train = numbers().take(4).shuffle(3), numbers().skip(4).shuffle(100)
+    for epoch in range(4):
+        train.set_epoch(epoch)
+        test.set_epoch(3 - epoch)
+        assert sorted(test) == ITEMS[:4] and sorted(train) == ITEMS[4:]
+
+
 def test_an_index_keeps_its_item_when_shards_are_shuffled_later() -> None:
     indexed = numbers().map(lambda x, i: (i, x), with_index=True)
     assert sorted(indexed.shuffle(20)) == list(enumerate(ITEMS))
