@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from loaderx.errors import StreamError
 from loaderx.stream.calling import explain, refuse_fewer
 from loaderx.stream.keys import freeze, load_keys, save_keys
+from loaderx.stream.lazy import refuse_async
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.skipping import MaySkip
 
@@ -51,7 +52,7 @@ class FlatMap(MaySkip):
     def _go_into(self, key: Key, item: Item, at: int) -> None:
         """Be in the midst of an item, some parts of which were given."""
         try:
-            parts = iter(self._function(item))
+            parts = _iterate(self._function(item))
             n = sum(1 for _ in islice(parts, at))
         except Exception as error:
             raise self._blame(error, key, is_held=True) from error
@@ -83,7 +84,7 @@ class FlatMap(MaySkip):
         self._leave()
         key, item = self._upstream.next()
         try:
-            self._parts = iter(self._function(item))
+            self._parts = _iterate(self._function(item))
             self._key = key
         except Exception as error:
             self._fail(error, key)
@@ -122,7 +123,7 @@ class FlatMap(MaySkip):
         for key, item, group in zip(of, self._upstream.rebuild(of), wanted.values(), strict=True):
             most = max(at for at, _ in group)
             try:
-                parts = list(islice(self._function(item), most + 1))
+                parts = list(islice(_iterate(self._function(item)), most + 1))
             except Exception as error:
                 raise self._blame(error, key, is_held=True) from error
             if len(parts) <= most:
@@ -137,3 +138,15 @@ class FlatMap(MaySkip):
     def close(self) -> None:
         self._leave()
         self._upstream.close()
+
+
+def _iterate(made: Any) -> Iterator[Item]:
+    """Return the parts that a function has made of an item, or raise what says why they are none."""
+    if made is None:
+        raise TypeError("it returned None: return a list of items, an empty one for none")
+    if isinstance(made, str | bytes | Mapping):
+        raise TypeError(
+            f"it returned a {type(made).__name__}, which would come in pieces: return a list of items, [item] for one"
+        )
+    refuse_async(made)
+    return iter(made)
