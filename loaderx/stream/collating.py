@@ -20,10 +20,11 @@ def collate(items: list[Item]) -> Any:
     -------
     dict of lists, or list
         Where all are dicts, a dict that has for each name the list of their values; the names are in the order in which
-        they come, and an item without one has None there. Otherwise `items`.
+        they come, and an item without one has None there. Otherwise, and where no item has a name,
+        `items`.
     """
     first = items[0]
-    if type(first) is not dict:
+    if type(first) is not dict or not any(items):
         return items
     n = len(first)
     try:

@@ -35,6 +35,18 @@ CASES: dict[str, tuple[Callable[[], Stream], list[Any]]] = {
         lambda: Stream.from_shards([[{"x": 1}, {"y": 2, "x": 3}, {}, {"z": 4}, {"z": 5}]]).batch(2),
         [{"x": [1, 3], "y": [None, 2]}, {"z": [None, 4]}, {"z": [5]}],
     ),
+    "batch of dicts without a name": (
+        lambda: Stream.from_shards([[{}, {}, {}, {"x": 1}]]).batch(2),
+        [[{}, {}], {"x": [None, 1]}],
+    ),
+    "map of batches of dicts without a name": (
+        lambda: Stream.from_shards([[{}, {}, {}]]).map(lambda batch: batch, batched=True, batch_size=2),
+        [{}, {}, {}],
+    ),
+    "rebatch of dicts without a name": (
+        lambda: Stream.from_shards([[{}, {}, {}]]).batch(1).rebatch(2),
+        [[{}, {}], [{}]],
+    ),
     "map of batches": (
         lambda: numbers().map(odd_ones_and_the_first, batched=True, batch_size=4),
         [1, 3, 0, 11, 4, 13, 15, 13, 20],
