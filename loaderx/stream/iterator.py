@@ -209,6 +209,18 @@ class StreamIterator:
         self._next = _refuse
         self._node.close()
 
+    def __repr__(self) -> str:
+        return f"<StreamIterator of {self._recipe}, epoch {self._epoch}, {self._tell()}>"
+
+    def _tell(self) -> str:
+        if self._next is _refuse:
+            return "closed"
+        try:
+            fraction = self.fraction()
+        except Exception:  # a file that is not there: what comes next says so
+            fraction = None
+        return "under way" if fraction is None else f"{fraction:.0%} read"
+
     def __enter__(self) -> Self:
         return self
 

@@ -10,6 +10,7 @@ from loaderx.stream.calls import Calls, WorkerType, pickle_function
 from loaderx.stream.failure import Carried, load_failure, save_failure
 from loaderx.stream.fault import FaultError
 from loaderx.stream.keys import load_keys, save_keys
+from loaderx.stream.lazy import refuse_lazy
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.skipping import MaySkip
 
@@ -48,6 +49,7 @@ class ParallelMap(MaySkip):
         self._upstream = upstream
         self._function = function
         self._skips = skips
+        self._is_looked_at = False
         call = function if call is None else call
         pickled = pickle_function(call, function) if worker_type == "process" else None
         self._calls = Calls(call, num_workers, pickled)
@@ -70,7 +72,15 @@ class ParallelMap(MaySkip):
                 self._end_or_fail()
             key, (item, error) = self._calls.take()
             if error is None:
-                return key, item
+                if self._is_looked_at:
+                    return key, item
+                try:
+                    refuse_lazy(item)
+                except TypeError as refused:
+                    error = refused
+                else:
+                    self._is_looked_at = True  # once: a function that does so does it for every item
+                    return key, item
             try:
                 if not self._skips or not isinstance(error, Exception) or isinstance(error, FaultError):
                     self._raise(key, error)
