@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -22,11 +23,12 @@ from loaderx.commands.program import CommandError, complain, listed
 from loaderx.store import files
 from loaderx.store.create import foreign_files
 from loaderx.store.folders import (
+    appended_together,
     find_stores,
+    held,
     is_leftover,
     is_store,
     put_in_places,
-    taken_back_on_failure,
 )
 from loaderx.store.staging import Staging
 
@@ -122,7 +124,7 @@ def _append(
     """Append every array to its store, or none."""
     conversions: dict[str, Conversion] = {}
     written: list[tuple[Path, range]] = []
-    with taken_back_on_failure(lambda: written):
+    with held(folder, _SCRATCH), appended_together(folder, list(paths.values()), lambda: written):
         for name, member in members.items():
             conversions[name] = convert_source(
                 member, paths[name], settings, bar=bar, on_written=lambda *done: written.append(done)
@@ -150,7 +152,8 @@ def _build(
             conversion = convert_source(member, built_in / paths[name].name, built, bar=bar)
             conversions[name] = dataclasses.replace(conversion, path=paths[name])
             member.close()
-        put_in_places(built_in, folder, replace=settings.force)
+        with held(folder, _SCRATCH) if folder.is_dir() else contextlib.nullcontext():
+            put_in_places(built_in, folder, replace=settings.force)
         files.remove_tree(staging.path)  # with the stores that were replaced
     return conversions
 
