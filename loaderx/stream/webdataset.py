@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any, NoReturn, TypeAlias
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
-import numpy as np
-
-from loaderx.errors import ArchiveError, LoaderxError, OptionError, StateMismatchError, StreamError
-from loaderx.jsonl.archives import TextFile
+from loaderx.errors import LoaderxError, OptionError, StateMismatchError, StreamError
 from loaderx.stream.bad_rows import OnError, judge
 from loaderx.stream.calling import HELD, describe
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item, Key
+from loaderx.stream.sample_decoding import Decode
 from loaderx.stream.shards import MISSING, BlockReader, Pull
-from loaderx.stream.tar import Cut, Member, TarError, read_member
+from loaderx.stream.tar_samples import Archive, Sample
 
-#: A sample before it is decoded: bytes by extension, and its name as "__key__".
-Sample: TypeAlias = dict[str, Any]
-Decode: TypeAlias = Callable[[Sample], Item]
-
-# Bytes of an archive that samples are cut from at a time, and for one sample alone.
+# Bytes of an archive that samples are cut from at a time.
 _BLOCK_BYTES = 1 << 19
-_ONE_BYTES = 1 << 16
-_META = re.compile("__[^/]*__(?:/|$)")
 
 
 class WebDataset(Files):
@@ -59,7 +47,7 @@ class WebDataset(Files):
         return super().describe() | ({} if self._decode is None else {"decode": describe(self._decode)})
 
     def open(self, shard: int, state: int | None = None) -> _TarReader:
-        return _TarReader(self, shard, _Archive(self._paths[shard]), state or 0)
+        return _TarReader(self, shard, Archive(self._paths[shard]), state or 0)
 
     def make(self, found: Sample | Exception) -> Item:
         """Return the item of what was found."""
@@ -96,7 +84,7 @@ class WebDataset(Files):
         )
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
-        archive = _Archive(self._paths[shard])
+        archive = Archive(self._paths[shard])
         items: list[Item] = []
         try:
             for at in places:
@@ -129,7 +117,7 @@ class WebDataset(Files):
 
 
 class _TarReader(BlockReader):
-    def __init__(self, archives: WebDataset, shard: int, archive: _Archive, at: int) -> None:
+    def __init__(self, archives: WebDataset, shard: int, archive: Archive, at: int) -> None:
         super().__init__(shard)
         self._archives = archives
         self._archive = archive
@@ -163,241 +151,3 @@ class _TarReader(BlockReader):
 
     def close(self) -> None:
         self._archive.close()
-
-
-class _Archive:
-    """A tar archive, whose samples are found from any place where one begins; of a compressed one only onwards."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        is_plain = TextFile(Path(path), may_be_tar=True).kind is None
-        self._bytes: _PlainBytes | _DecompressedBytes = (
-            _PlainBytes(path) if is_plain else _DecompressedBytes(path)
-        )
-
-    def samples(self, at: int, n_bytes: int) -> tuple[list[int], list[Sample | Exception], int]:
-        """Return where the next samples begin, what they are, and where those behind them do; none where it has ended.
-
-        Raises
-        ------
-        ArchiveError
-        """
-        while True:
-            data, is_all = self._bytes.read(at, n_bytes)
-            places, found, end, has_ended = self._cut(data, at, is_all)
-            if places or has_ended:
-                return places, found, at + end
-            if end:  # nothing but what is left out
-                at += end
-            else:
-                n_bytes *= 2
-
-    def one(self, at: int) -> Sample | Exception | None:
-        """Return the sample that begins at a place; None: there is none."""
-        n_bytes = _ONE_BYTES
-        while True:
-            data, is_all = self._bytes.read(at, n_bytes)
-            places, found, _, has_ended = self._cut(data, at, is_all, most=1)
-            if places:
-                return found[0] if places[0] == at else None
-            if has_ended:
-                return None
-            n_bytes *= 2
-
-    def _cut(
-        self, data: bytes, offset: int, is_all: bool, most: int = 1 << 62
-    ) -> tuple[list[int], list[Sample | Exception], int, bool]:
-        """Find whole samples in some bytes of the archive, where the first that is not begins, and whether all ends."""
-        places: list[int] = []
-        found: list[Sample | Exception] = []
-        at = begin = 0
-        key: str | None = None
-        sample: Sample = {}
-        fault: Exception | None = None
-        while len(places) < most:
-            try:
-                member = read_member(data, at)
-            except Cut:
-                if not is_all:
-                    return places, found, at if key is None else begin, False
-                if at < len(data):
-                    raise self._error(offset + at, "cut off", "it ends in the middle of a header") from None
-                member = None
-            except TarError as error:
-                raise self._error(offset + at, "damaged", str(error)) from None
-            if member is not None and member.following > len(data):
-                if not is_all:
-                    return places, found, at if key is None else begin, False
-                raise self._error(offset + at, "cut off", f"it ends in the middle of {member.name!r}")
-            name = None if member is None else _divide(member)
-            if member is not None and name is None:
-                at = member.following
-                continue
-            if key is not None and (name is None or name[0] != key):
-                places.append(offset + begin)
-                found.append(sample if fault is None else fault)
-                key = None
-                if len(places) == most:
-                    break
-            if member is None or name is None:
-                return places, found, at, True
-            if key is None:
-                key, begin, sample, fault = name[0], at, {"__key__": name[0]}, None
-            if name[1] in sample and fault is None:
-                fault = self._error(offset + at, "damaged", f"{member.name!r} is there twice in one sample")
-            sample[name[1]] = data[member.begin : member.end]
-            at = member.following
-        return places, found, at, False
-
-    def _error(self, at: int, problem: str, reason: str) -> ArchiveError:
-        return ArchiveError(
-            f"{self._path}: {problem}: {reason} (byte {at} of the tar archive). Get the file anew, or leave it out",
-            file=Path(self._path),
-            problem=problem,
-            whole_bytes=at,
-        )
-
-    def close(self) -> None:
-        self._bytes.close()
-
-
-def _divide(member: Member) -> tuple[str, str] | None:
-    """Return a sample's key and the extension of one of its members; None: it is left out."""
-    if not member.is_regular:
-        return None
-    folder, slash, name = member.name.rpartition("/")
-    stem, dot, extension = name.partition(".")
-    if not stem or not dot or _META.match(member.name):
-        return None
-    return folder + slash + stem, extension.lower()
-
-
-class _PlainBytes:
-    _file: IO[bytes] | None = None
-
-    def __init__(self, path: str) -> None:
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by close
-
-    def read(self, at: int, n_bytes: int) -> tuple[bytes, bool]:
-        """Return some bytes from a place on, and whether these are all that there are."""
-        file = self._file
-        assert file is not None, "it was opened"
-        file.seek(at)
-        data = file.read(n_bytes)
-        while data and len(data) < n_bytes and (more := file.read(n_bytes - len(data))):
-            data += more
-        return data, len(data) < n_bytes
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    # A pass that is left in the middle leaves nothing to warn of.
-    __del__ = close
-
-
-class _DecompressedBytes:
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._begin()
-
-    def _begin(self) -> None:
-        self._blocks: Iterator[bytes] = iter(TextFile(Path(self._path), may_be_tar=True))
-        # The bytes that were decompressed last, and where they begin.
-        self._held = b""
-        self._at = 0
-
-    def read(self, at: int, n_bytes: int) -> tuple[bytes, bool]:
-        """Return some bytes from a place on, and whether these are all that there are; quick only onwards."""
-        if at < self._at:
-            self.close()
-            self._begin()
-        try:
-            return self._read(at, n_bytes)
-        except BaseException:
-            # What gave the bytes is of no use after an error: the next call begins anew.
-            self.close()
-            self._begin()
-            raise
-
-    def _read(self, at: int, n_bytes: int) -> tuple[bytes, bool]:
-        parts = [self._held]
-        n_held = len(self._held)
-        is_all = False
-        while self._at + n_held < at + n_bytes:
-            block = next(self._blocks, None)
-            if block is None:
-                is_all = True
-                break
-            if self._at + n_held <= at:
-                self._at += n_held
-                parts, n_held = [], 0
-            parts.append(block)
-            n_held += len(block)
-        held = b"".join(parts)
-        self._held = held[max(0, at - self._at) :]
-        self._at = max(self._at, at)
-        return self._held, is_all
-
-    def close(self) -> None:
-        self._blocks.close()  # type: ignore[attr-defined]
-
-
-class DecodeMembers:
-    """Decodes the members of samples by their extensions.
-
-    Parameters
-    ----------
-    functions : mapping of str to callable, optional
-        ``functions[extension](bytes)``; other members stay bytes. None: ``txt`` and ``text`` to str, ``json`` to what
-        it says, ``cls``, ``cls2``, ``index``, ``inx``, ``id`` to int, ``npy`` to an array.
-    """
-
-    def __init__(self, functions: Mapping[str, Callable[[bytes], Any]] | None = None) -> None:
-        self._functions = dict(_DECODERS if functions is None else functions)
-        self.__qualname__ = f"decode({', '.join(sorted(self._functions))})"
-
-    def __call__(self, sample: Sample) -> Sample:
-        """Return the sample with its members decoded: one of extension ``a.json`` as ``json``."""
-        functions = self._functions
-        for extension, data in sample.items():
-            function = functions.get(extension) or functions.get(extension.rpartition(".")[2])
-            if function is not None and extension != "__key__":
-                sample[extension] = function(data)
-        return sample
-
-
-def _load_array(data: bytes) -> Any:
-    return np.load(io.BytesIO(data), allow_pickle=False)
-
-
-_DECODERS: dict[str, Callable[[bytes], Any]] = {
-    **dict.fromkeys(("txt", "text"), bytes.decode),
-    "json": json.loads,
-    **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
-    "npy": _load_array,
-}
-
-
-def choose_sample_decoder(decode: Any) -> Decode | None:
-    """Return what decodes a sample.
-
-    Raises
-    ------
-    OptionError
-    """
-    if decode is None or decode is False:
-        return None
-    if decode is True:
-        return DecodeMembers()
-    if isinstance(decode, Mapping) and all(map(callable, decode.values())):
-        return DecodeMembers(decode)
-    if callable(decode):
-        chosen: Decode = decode
-        return chosen
-    raise OptionError(
-        f"decode is {decode!r}: give a function of a sample, a dict of functions by extension, True for the usual "
-        "ones, or None to have bytes",
-        option="decode",
-        value=decode,
-    )
