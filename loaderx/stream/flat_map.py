@@ -14,7 +14,10 @@ from loaderx.stream.lazy import refuse_async
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.skipping import MaySkip
 
-_WANTED = "a list of items; what returns a dict of lists is for map(..., batched=True, batch_size=1)"
+_WANTED = (
+    "a list of items, an empty one for none, [item] for one; what returns a dict of lists is for map(..., "
+    "batched=True, batch_size=1)"
+)
 
 
 class FlatMap(MaySkip):

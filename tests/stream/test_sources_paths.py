@@ -275,7 +275,8 @@ def test_a_list_of_whatever_names_a_path(tree: Path, monkeypatch: pytest.MonkeyP
     assert list_files(iter(single[:3])) == expected[:3]
     # One that is a pattern changes nothing for the others.
     assert list_files([*single, "part1?.jsonl"]) == [*expected, str(tree / "part10.jsonl")]
-    assert list_files([]) == []
+    with pytest.raises(OptionError, match="paths is empty"):
+        list_files([])
     for wrong in ("", b"part1.jsonl"):
         with pytest.raises(OptionError, match="name a file, or a pattern"):
             list_files(["part1.jsonl", wrong])  # type: ignore[list-item]

@@ -261,7 +261,7 @@ LAZY: dict[str, tuple[Stream, str]] = {
     "coroutine": (numbers().map(lambda x: awaited(x)), "map: .*has to be awaited"),
     "parts that are awaited": (numbers().flat_map(lambda x: awaited(x)), "flat_map: .*has to be awaited"),  # type: ignore[arg-type, return-value]
     "no parts": (numbers().flat_map(lambda x: None), "flat_map: .*returned None: .*an empty one"),  # type: ignore[arg-type, return-value]
-    "parts of text": (numbers().flat_map(lambda x: "abc"), r"flat_map: .*a str, .*\[item\] for one"),
+    "parts of text": (numbers().flat_map(lambda x: "abc"), r"flat_map: .*letter by letter.*\[item\] for one"),
     "parts of a dict": (numbers().flat_map(lambda x: {"a": [x]}), r"flat_map: .*a dict, .*\[item\] for one"),
 }
 
