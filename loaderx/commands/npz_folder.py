@@ -28,11 +28,12 @@ from loaderx.store.folders import (
     held,
     is_leftover,
     is_store,
+    place_to_build,
     put_in_places,
 )
 from loaderx.store.staging import Staging
 
-#: New stores for a folder that exists are built in a partial folder within it, named after this.
+#: New stores are built in a partial folder whose name has this.
 _SCRATCH = ".npz"
 
 #: The folder of finished stores within a partial folder.
@@ -144,8 +145,7 @@ def _build(
     """Make a new store of every array, and put all in their places."""
     conversions = {}
     built = dataclasses.replace(settings, append=False, force=False)
-    # A locked partial folder beside the new folder, or within the one that exists.
-    with Staging(folder / _SCRATCH if os.path.lexists(folder) else folder) as staging:
+    with Staging(place_to_build(folder, _SCRATCH)) as staging:
         built_in = staging.path / _STORES
         files.make_directory(built_in)
         for name, member in members.items():

@@ -193,8 +193,24 @@ def _take_back(path: Path, records: range) -> bool:
     return True
 
 
+def place_to_build(folder: Path, scratch: str) -> Path:
+    """Return what a partial folder of stores, which are for a folder, is to be named after (`Staging`).
+
+    Beside it, so that it takes its place as a whole, but where that cannot be: within it.
+    """
+    if os.path.lexists(folder) and (os.path.ismount(folder) or _others(folder)):
+        return folder / scratch
+    return folder.with_name(folder.name + scratch)
+
+
+def _others(folder: Path) -> list[str]:
+    """Return what is in a folder besides stores, and what dead writers left."""
+    stores = {*find_stores(folder)}
+    return [name for name in os.listdir(folder) if name not in stores and not is_leftover(name)]
+
+
 def put_in_places(staged: Path, folder: Path, *, replace: bool) -> None:
-    """Make a folder of stores the new folder; or, where there is one, move them into it.
+    """Make a folder of stores the new folder; or, where that holds other files too, move them into it.
 
     On failure all are moved back.
 
@@ -212,7 +228,8 @@ def put_in_places(staged: Path, folder: Path, *, replace: bool) -> None:
     StoreLockedError
     """
     files.sync_directory(staged)
-    if not folder.exists():
+    is_beside = folder not in staged.parents
+    if is_beside and not (replace and folder.exists() and find_stores(folder)):
         try:
             files.rename(staged, folder)
         except OSError as error:
@@ -223,13 +240,21 @@ def put_in_places(staged: Path, folder: Path, *, replace: bool) -> None:
         return
     if is_store(folder) or (not replace and find_stores(folder)):
         raise _taken(folder)
+    if is_beside:
+        with contextlib.ExitStack() as holds:
+            for name in find_stores(folder):
+                # What a writer of the old store were to commit from here on would be lost with it.
+                is_ours = functools.partial(is_writer_here, folder / name)
+                holds.enter_context(contextlib.closing(hold_for_writing(folder / name, _TIMEOUT_S, is_ours)))
+            _exchange(staged, folder)
+        files.sync_directory(folder.parent)
+        return
     plan = [(source, folder / source.name, os.stat(source).st_ino) for source in sorted(staged.iterdir())]
     try:
         for source, target, _ in plan:
             if not target.exists():
                 files.rename(source, target)
             elif replace:
-                # What a writer of the old store were to commit from here on would be lost with it.
                 hold = hold_for_writing(target, _TIMEOUT_S, functools.partial(is_writer_here, target))
                 with contextlib.closing(hold):
                     _exchange(source, target)

@@ -23,6 +23,7 @@ from loaderx.store.folders import (
     held,
     is_leftover,
     is_store,
+    place_to_build,
     put_in_places,
 )
 from loaderx.store.options import CodecOrAuto
@@ -30,7 +31,7 @@ from loaderx.store.staging import Staging
 from loaderx.store.zrecord import Zrecord
 from loaderx.stream.records import ArrayColumn, Column, Kind, Layout, LineColumn, RaggedColumn, store_name
 
-# Within a folder that exists already, new stores are built in a partial folder named after this.
+# New stores are built in a partial folder whose name has this.
 _SCRATCH = ".columns"
 _STORES = "stores"
 
@@ -151,9 +152,7 @@ class Places:
                 ):
                     yield opened
             return
-        # A locked partial folder beside the new folder, or within the one that exists.
-        place = self._target / _SCRATCH if os.path.lexists(self._target) else self._target
-        with Staging(place) as staging:
+        with Staging(place_to_build(self._target, _SCRATCH)) as staging:
             built_in = staging.path / _STORES
             files.make_directory(built_in)
             appends: list[Append] = []

@@ -79,7 +79,7 @@ def contents(folder: Path) -> dict[str, Any]:
         pytest.param([np.ones((2, 2)), np.ones((1, 2))], "ragged", [[[1, 1], [1, 1]], [[1, 1]]], id="rows"),
         pytest.param([b"ab", b"", bytearray(b"c")], "ragged", [[97, 98], [], [99]], id="bytes"),
         pytest.param([{"a": 1}, {"b": None}], "lines", [{"a": 1}, {"b": None}], id="dicts"),
-        pytest.param([{"a": np.int64(1)}, {"a": [2]}], "columns", None, id="dicts_with_arrays"),
+        pytest.param([{"a": np.int64(1)}, {"a": 2}], "columns", None, id="dicts_with_arrays"),
         pytest.param([1, None], "lines", [1, None], id="numbers_and_none"),
         pytest.param([1, True], "lines", [1, True], id="numbers_and_bools"),
         pytest.param([2**64, 1], "lines", [2**64, 1], id="beyond_64_bits"),
@@ -96,7 +96,7 @@ def test_what_items_become(tmp_path: Path, items: list[Any], kind: str, records:
     written = of(*items).write(tmp_path / "a.zr")
     assert (written.kind, written.first, written.records) == (kind, 0, len(items))
     if kind == "columns":
-        assert read(tmp_path / "a.zr" / "a.zr") == [1, [2]]
+        assert read(tmp_path / "a.zr" / "a.zr") == [1, 2]
     else:
         assert read(tmp_path / "a.zr") == records
         assert written.stores == {}
@@ -346,7 +346,7 @@ REFUSED = [
         lambda: of(np.ma.masked_array([1, 2], [True, False])),
         {},
         SchemaError,
-        "type MaskedArray is nothing",
+        "lose its mask",
         id="masked",
     ),
     pytest.param(
@@ -459,7 +459,7 @@ def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tmp_path / "b.zr", progress=lambda done, total: told.append((done, total))
     )
     assert told[-1] == (24_000, 24_000)  # a pass that has ended is all there is
-    assert told[0] == (8, None)
+    assert told[0] == (0, None)
 
 
 def test_an_item_that_holds_itself(tmp_path: Path) -> None:
