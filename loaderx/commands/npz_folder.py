@@ -124,12 +124,9 @@ def _append(
 ) -> dict[str, Conversion]:
     """Append every array to its store, or none."""
     conversions: dict[str, Conversion] = {}
-    written: list[tuple[Path, range]] = []
-    with held(folder, _SCRATCH), appended_together(folder, list(paths.values()), lambda: written):
+    with held(folder, _SCRATCH), appended_together(folder, list(paths.values())):
         for name, member in members.items():
-            conversions[name] = convert_source(
-                member, paths[name], settings, bar=bar, on_written=lambda *done: written.append(done)
-            )
+            conversions[name] = convert_source(member, paths[name], settings, bar=bar)
             member.close()
     return conversions
 

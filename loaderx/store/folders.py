@@ -8,7 +8,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from loaderx.errors import LoaderxError, NotAStoreError, StoreLockedError, ZrecordError
@@ -95,7 +95,9 @@ def held(folder: Path, scratch: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def appended_together(
-    folder: Path, stores: Sequence[Path], committed: Callable[[], Iterable[tuple[Path, range]]]
+    folder: Path,
+    stores: Sequence[Path],
+    committed: Callable[[], Iterable[tuple[Path, range]]] | None = None,
 ) -> Iterator[None]:
     """Have what the block appends to several stores be there as a whole or not at all: while the folder is `held`.
 
@@ -106,17 +108,21 @@ def appended_together(
     folder : pathlib.Path
     stores : sequence of pathlib.Path
         In it.
-    committed : callable
+    committed : callable, optional
         Returns the stores that hold new records by now, and their indices. None of a store is deleted where another
-        writer has appended behind them.
+        writer has appended behind them. None: all that they have grown by, which one who appends to a single store
+        meanwhile, and does not hold the folder, is not told apart from.
     """
+    lengths: dict[Path, int] = {}
     try:
-        _write_journal(folder, stores)
+        lengths = _lengths(stores)
+        _write_journal(folder, lengths)
         yield
         # Within: where this fails, the caller is told of a failure, and nothing may stay.
         _remove_journal(folder)
     except BaseException as error:
-        kept = [path for path, records in committed() if not _take_back(path, records)]
+        new = _grown(lengths).items() if committed is None else committed()
+        kept = [path for path, records in new if not _take_back(path, records)]
         if kept:
             raise ZrecordError(
                 f"{error}; and what was appended to {', '.join(map(str, kept))} could not be deleted again; the next "
@@ -128,13 +134,23 @@ def appended_together(
         raise
 
 
-def _write_journal(folder: Path, stores: Sequence[Path]) -> None:
+def _lengths(stores: Iterable[Path]) -> dict[Path, int]:
     lengths = {}
     for path in stores:
         with Zrecord(path, mode="r") as store:
-            lengths[path.name] = len(store)
+            lengths[path] = len(store)
+    return lengths
+
+
+def _grown(lengths: Mapping[Path, int]) -> dict[Path, range]:
+    """Return the indices of the records that stores have behind so many."""
+    return {path: range(lengths[path], n) for path, n in _lengths(lengths).items()}
+
+
+def _write_journal(folder: Path, lengths: Mapping[Path, int]) -> None:
+    records = {path.name: n for path, n in lengths.items()}
     with files.errors_named(folder, "note how many records its stores have"):
-        files.write_new(folder / _JOURNAL, json.dumps({"records": lengths}).encode())
+        files.write_new(folder / _JOURNAL, json.dumps({"records": records}).encode())
         files.sync_directory(folder)
 
 
@@ -161,11 +177,7 @@ def _take_back_killed(folder: Path) -> None:
             "have as many each, and remove it",
             store=folder,
         ) from error
-    new = {}
-    for name, n in lengths.items():
-        if is_store(folder / name):
-            with Zrecord(folder / name, mode="r") as store:
-                new[folder / name] = range(n, len(store))
+    new = _grown({folder / name: n for name, n in lengths.items() if is_store(folder / name)})
     if len({len(records) for records in new.values()}) > 1:
         for path, records in new.items():
             if not _take_back(path, records):
