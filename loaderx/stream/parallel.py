@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from loaderx.stream.calling import complain, explain
 from loaderx.stream.calls import Calls, FaultError, WorkerType, pickle_function
-from loaderx.stream.failure import load_failure, save_failure
+from loaderx.stream.failure import Carried, load_failure, save_failure
 from loaderx.stream.keys import load_keys, save_keys
 from loaderx.stream.lazy import refuse_lazy
 from loaderx.stream.node import Item, Key, Node, State
@@ -96,6 +96,8 @@ class ParallelMap(MaySkip):
             except StopIteration:
                 self._has_ended = True
             except Exception as error:
+                if isinstance(error, Carried) and not error.is_behind:
+                    raise
                 self._failure = error
             else:
                 calls.submit(key, item)
@@ -117,7 +119,7 @@ class ParallelMap(MaySkip):
             raise complain(error.reason, "map", self.locate(key), is_held) from error.reason
         if isinstance(error, Exception):
             raise explain(error, "map", self._function, self.locate(key), is_held) from error
-        raise error
+        raise Carried(error, is_behind=True)
 
     def get_state(self) -> State:
         return self.save_skipped(
