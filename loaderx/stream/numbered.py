@@ -56,14 +56,13 @@ class NumberedMap(MaySkip):
         self._upstream.reset(inner)
 
     def next(self) -> tuple[Key, Item]:
-        extras = self._extras
+        function, extras = self._function, self._extras
         while True:
             key, item = self._next()
             number = self._n
             self._n = number + 1
             try:
-                given = (number,) if extras is None else extras(number, number)
-                made = self._function(item, *given)
+                made = function(item, number) if extras is None else function(item, *extras(number, number))
                 if not self._is_looked_at:
                     refuse_lazy(made)
                     self._is_looked_at = True  # once: a function that does so does it for every item
