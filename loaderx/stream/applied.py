@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from loaderx.stream.calling import complain
+from loaderx.errors import StreamError
+from loaderx.stream.calling import complain, make_anew
 from loaderx.stream.node import Item, Key, Transparent
 
 
@@ -23,7 +25,11 @@ class Applied(Transparent):
         try:
             return key, self.apply(item)
         except Exception as error:
-            raise complain(error, self.called, self.locate(key)) from error
+            raise self._blame(error, key) from error
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
-        return list(map(self.apply, self._upstream.rebuild(keys)))
+        blame = functools.partial(self._blame, is_held=True)
+        return make_anew(self.apply, self._upstream.rebuild(keys), keys, blame)
+
+    def _blame(self, error: Exception, key: Key, is_held: bool = False) -> StreamError:
+        return complain(error, self.called, self.locate(key), is_held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loaderx.stream.calling import Extras
+from loaderx.stream.calling import Extras, refuse_fewer
 from loaderx.stream.calls import WorkerType
 from loaderx.stream.gather import Gather, GatheredCall
 from loaderx.stream.keys import Shared, load_keys, save_keys
@@ -58,6 +58,7 @@ class BatchedMap(Node):
         worker_type: WorkerType = "thread",
         epoch: int = 0,
     ) -> None:
+        self._function = function
         gather = Gather(upstream, size, drop_last)
         call = GatheredCall(function, Extras("map", with_index, seed, epoch))
         self._upstream: Node = (
@@ -74,9 +75,10 @@ class BatchedMap(Node):
         self._at = 0
         keys = [] if state is None else load_keys(state["made_of"])
         if state is not None and keys:
-            (self._items,) = self._upstream.rebuild(keys)
-            (self._made_of,) = keys
-            self._at = state["at"]
+            (made_of,), at = keys, state["at"]
+            (items,) = self._upstream.rebuild(keys)
+            self._check_length(made_of, at, items)
+            self._made_of, self._items, self._at = made_of, items, at
 
     def next(self) -> tuple[Key, Item]:
         while True:
@@ -105,10 +107,16 @@ class BatchedMap(Node):
             batches.setdefault(name, (made_of, []))[1].append((at, position))
         made = self._upstream.rebuild([made_of for made_of, _ in batches.values()])
         items: list[Item] = [None] * len(keys)
-        for of_batch, (_, wanted) in zip(made, batches.values(), strict=True):
+        for of_batch, (made_of, wanted) in zip(made, batches.values(), strict=True):
+            self._check_length(made_of, max(at for at, _ in wanted), of_batch)
             for at, position in wanted:
                 items[position] = of_batch[at]
         return items
+
+    def _check_length(self, made_of: Key, at: int, items: list[Item]) -> None:
+        """Raise where the function has given fewer items than before."""
+        if len(items) <= at:
+            refuse_fewer("map", self._function, self._upstream.locate(made_of), at, len(items))
 
     def locate(self, key: Key) -> str:
         return self._upstream.locate(key[0])

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
 
-from loaderx.errors import StreamError
+from loaderx.errors import StateMismatchError, StreamError
+from loaderx.stream.node import Item, Key
 from loaderx.stream.seeds import ItemRngs, mix
+
+#: What errors say besides of an item that was given before a state was saved, and cannot be made anew.
+HELD = ". The state holds what was made of this item, and cannot be loaded without"
 
 
 def describe(function: Callable[..., Any]) -> str:
@@ -17,19 +21,85 @@ def describe(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
 
 
-def explain(error: Exception, node: str, function: Callable[..., Any], where: str) -> StreamError:
-    """Return what to raise for what a user's function raised, which is its cause."""
+def explain(
+    error: Exception, node: str, function: Callable[..., Any], where: str, is_held: bool = False
+) -> StreamError:
+    """Return what to raise for what a user's function raised, which is its cause.
+
+    Parameters
+    ----------
+    error : Exception
+    node : str
+    function : callable
+    where : str
+        Where the item comes from.
+    is_held : bool
+        The item is made anew, for a state holds it.
+    """
     return StreamError(
-        f"{node}: {describe(function)} raised {type(error).__name__}: {error} (for the item of {where})",
+        f"{node}: {describe(function)} raised {type(error).__name__}: {error} (for the item of {where})"
+        f"{HELD if is_held else ''}",
         node=node,
         function=describe(function),
         where=where,
     )
 
 
-def complain(error: Exception, node: str, where: str) -> StreamError:
+def complain(error: Exception, node: str, where: str, is_held: bool = False) -> StreamError:
     """Return what to raise for an item that a step of ours cannot take; `error`, which says why, is its cause."""
-    return StreamError(f"{node}: {error} (the item of {where})", node=node, function=None, where=where)
+    return StreamError(
+        f"{node}: {error} (the item of {where}){HELD if is_held else ''}",
+        node=node,
+        function=None,
+        where=where,
+    )
+
+
+def make_anew(
+    call: Callable[..., Item],
+    items: Iterable[Item],
+    keys: Iterable[Key],
+    blame: Callable[[Exception, Key], Exception],
+) -> list[Item]:
+    """Return what a function makes of items that a state holds.
+
+    Parameters
+    ----------
+    call : callable
+        Called with each of `items`.
+    items, keys : iterable
+        As many.
+    blame : callable
+        Makes of what was raised, and the key, what to raise.
+    """
+    made = []
+    for item, key in zip(items, keys, strict=True):
+        try:
+            made.append(call(item))
+        except Exception as error:
+            raise blame(error, key) from error
+    return made
+
+
+def refuse_fewer(node: str, function: Callable[..., Any], where: str, place: int, n: int) -> NoReturn:
+    """Raise, for a function gives fewer items than it gave when a state was saved.
+
+    Parameters
+    ----------
+    node : str
+    function : callable
+    where : str
+        What it is called for.
+    place : int
+        The number of an item that it gave.
+    n : int
+        How many it gives now.
+    """
+    raise StateMismatchError(
+        f"{node}: {describe(function)} gives {n} items here, and gave item {place} when the state was saved (for the "
+        f"item of {where}): it has to give the same each time. Begin anew",
+        mismatches={describe(function): (f"more than {place} items", f"{n} items")},
+    )
 
 
 class Extras:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import NoReturn
 
-from loaderx.stream.calling import explain
+from loaderx.errors import StreamError
+from loaderx.stream.calling import explain, refuse_fewer
 from loaderx.stream.keys import freeze, load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.skipping import MaySkip
@@ -45,9 +46,18 @@ class FlatMap(MaySkip):
         self._leave()
         if keys:
             (item,) = self._upstream.rebuild(keys)
-            self._key, self._at = keys[0], state["at"] if state is not None else 0
-            self._parts = iter(self._function(item))
-            deque(islice(self._parts, self._at), maxlen=0)
+            self._go_into(keys[0], item, state["at"] if state is not None else 0)
+
+    def _go_into(self, key: Key, item: Item, at: int) -> None:
+        """Be in the midst of an item, some parts of which were given."""
+        try:
+            parts = iter(self._function(item))
+            n = sum(1 for _ in islice(parts, at))
+        except Exception as error:
+            raise self._blame(error, key, is_held=True) from error
+        if n < at:
+            self._refuse(key, at - 1, n)
+        self._key, self._at, self._parts = key, at, parts
 
     def _leave(self) -> None:
         """Be behind an item."""
@@ -81,8 +91,14 @@ class FlatMap(MaySkip):
     def _fail(self, error: Exception, key: Key) -> None:
         self._leave()
         if not self._skips:
-            raise explain(error, "flat_map", self._function, self._upstream.locate(key)) from error
+            raise self._blame(error, key) from error
         self.n_skipped += 1
+
+    def _blame(self, error: Exception, key: Key, is_held: bool = False) -> StreamError:
+        return explain(error, "flat_map", self._function, self._upstream.locate(key), is_held)
+
+    def _refuse(self, key: Key, place: int, n: int) -> NoReturn:
+        refuse_fewer("flat_map", self._function, self._upstream.locate(key), place, n)
 
     def get_state(self) -> State:
         keys = [] if self._key is None else [self._key]
@@ -103,9 +119,14 @@ class FlatMap(MaySkip):
                 of.append(key)
             wanted.setdefault(frozen, []).append((at, position))
         items: list[Item] = [None] * len(keys)
-        for item, group in zip(self._upstream.rebuild(of), wanted.values(), strict=True):
+        for key, item, group in zip(of, self._upstream.rebuild(of), wanted.values(), strict=True):
             most = max(at for at, _ in group)
-            parts = list(islice(self._function(item), most + 1))
+            try:
+                parts = list(islice(self._function(item), most + 1))
+            except Exception as error:
+                raise self._blame(error, key, is_held=True) from error
+            if len(parts) <= most:
+                self._refuse(key, most, len(parts))
             for at, position in group:
                 items[position] = parts[at]
         return items

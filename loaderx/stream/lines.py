@@ -102,20 +102,24 @@ class LineFiles(Files):
                 item = self.make(line)
             except Exception as error:
                 item = self.judge(error, shard, line, at)
-            if item is MISSING:
-                self._refuse_rebuild(shard, f"the line at byte {at}", "does not parse, and is to be skipped")
+                if item is MISSING:
+                    self._refuse_rebuild(
+                        shard, f"the line at byte {at}", "does not parse, and is to be skipped", error
+                    )
             items.append(item)
         if len(items) < len(places):
             at, n = divide_place(places[len(items)])
             self._refuse_rebuild(shard, f"the line {n} lines behind byte {at}", "is not there any more")
         return items
 
-    def _refuse_rebuild(self, shard: int, line: str, problem: str) -> NoReturn:
+    def _refuse_rebuild(
+        self, shard: int, line: str, problem: str, cause: Exception | None = None
+    ) -> NoReturn:
         raise StateMismatchError(
             f"the saved state holds {line} of {self._paths[shard]}, which {problem} here: put the file back as it was, "
             "or begin anew",
             mismatches={self._paths[shard]: (line, problem)},
-        )
+        ) from cause
 
     def refuse_random(self) -> NoReturn:
         raise OptionError(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
-from loaderx.stream.calling import explain
+from loaderx.errors import StreamError
+from loaderx.stream.calling import explain, make_anew
 from loaderx.stream.node import Item, Key, Node, State, Transparent
 from loaderx.stream.skipping import MaySkip
 
@@ -48,11 +50,15 @@ class Map(MaySkip, Transparent):
                 return key, self._call(item)
             except Exception as error:
                 if not self._skips:
-                    raise explain(error, "map", self._function, self.locate(key)) from error
+                    raise self._blame(error, key) from error
                 self.n_skipped += self.weigh(key)
 
     def get_state(self) -> State:
         return self.save_skipped(super().get_state())
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
-        return list(map(self._call, self._upstream.rebuild(keys)))
+        blame = functools.partial(self._blame, is_held=True)
+        return make_anew(self._call, self._upstream.rebuild(keys), keys, blame)
+
+    def _blame(self, error: Exception, key: Key, is_held: bool = False) -> StreamError:
+        return explain(error, "map", self._function, self.locate(key), is_held)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
-from loaderx.stream.calling import Extras, explain
+from loaderx.errors import StreamError
+from loaderx.stream.calling import Extras, explain, make_anew
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.skipping import MaySkip
 
@@ -63,7 +65,7 @@ class NumberedMap(MaySkip):
                 return (key, number), self._function(item, *extras(number, number))
             except Exception as error:
                 if not self._skips:
-                    raise explain(error, "map", self._function, self._upstream.locate(key)) from error
+                    raise self._blame(error, (key, number)) from error
                 self.n_skipped += 1
 
     def get_state(self) -> State:
@@ -71,10 +73,15 @@ class NumberedMap(MaySkip):
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
         items = self._upstream.rebuild([key for key, _ in keys])
-        return [
-            self._function(item, *(self._extras(number, number) if self._extras else (number,)))
-            for item, (_, number) in zip(items, keys, strict=True)
-        ]
+        numbered = zip(items, (number for _, number in keys), strict=True)
+        return make_anew(self._call_anew, numbered, keys, functools.partial(self._blame, is_held=True))
+
+    def _call_anew(self, numbered: tuple[Item, int]) -> Item:
+        item, number = numbered
+        return self._function(item, *(self._extras(number, number) if self._extras else (number,)))
+
+    def _blame(self, error: Exception, key: Key, is_held: bool = False) -> StreamError:
+        return explain(error, "map", self._function, self.locate(key), is_held)
 
     def locate(self, key: Key) -> str:
         return self._upstream.locate(key[0])

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from loaderx.stream.calling import complain, explain
 from loaderx.stream.calls import Calls, FaultError, WorkerType, pickle_function
-from loaderx.stream.failure import load_failure, save_failure
+from loaderx.stream.failure import Carried, load_failure, save_failure
 from loaderx.stream.keys import load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.skipping import MaySkip
@@ -86,6 +86,8 @@ class ParallelMap(MaySkip):
             except StopIteration:
                 self._has_ended = True
             except Exception as error:
+                if isinstance(error, Carried) and not error.is_behind:
+                    raise
                 self._failure = error
             else:
                 calls.submit(key, item)
@@ -101,13 +103,13 @@ class ParallelMap(MaySkip):
         self._calls.rest()
         raise StopIteration
 
-    def _raise(self, key: Key, error: BaseException) -> NoReturn:
-        """Raise what came of a call."""
+    def _raise(self, key: Key, error: BaseException, is_held: bool = False) -> NoReturn:
+        """Raise what came of a call; `is_held`: for an item that a state holds."""
         if isinstance(error, FaultError):
-            raise complain(error.reason, "map", self.locate(key)) from error.reason
+            raise complain(error.reason, "map", self.locate(key), is_held) from error.reason
         if isinstance(error, Exception):
-            raise explain(error, "map", self._function, self.locate(key)) from error
-        raise error
+            raise explain(error, "map", self._function, self.locate(key), is_held) from error
+        raise Carried(error, is_behind=True)
 
     def get_state(self) -> State:
         return self.save_skipped(
@@ -122,7 +124,10 @@ class ParallelMap(MaySkip):
         items = []
         for key, (item, error) in zip(keys, self._calls.run(keys, self._upstream.rebuild(keys)), strict=True):
             if error is not None:
-                self._raise(key, error)
+                try:
+                    self._raise(key, error, is_held=True)
+                finally:
+                    del error  # its frames refer to this one
             items.append(item)
         return items
 

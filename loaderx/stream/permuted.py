@@ -8,9 +8,8 @@ from typing import Any
 from loaderx.errors import OptionError
 from loaderx.loader.sampler import Sampler
 from loaderx.stream.node import Item, Key, Recipe
-from loaderx.stream.rows import read_all
 from loaderx.stream.seeds import mix
-from loaderx.stream.sequences import RowReader
+from loaderx.stream.sequences import RowReader, read_held
 from loaderx.stream.shards import RandomShards, Shards
 from loaderx.stream.source import Source
 
@@ -69,7 +68,7 @@ class _Order(Shards):
         return RowReader(self, self.locate, shard, 0, state or 0, self._n)
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
-        return read_all(self, places)
+        return read_held(self, places, self.locate)
 
     def one(self, index: int) -> Item:
         """Return the item at a position."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.stream.calling import complain
+from loaderx.errors import StreamError
+from loaderx.stream.calling import complain, make_anew
 from loaderx.stream.keys import freeze, load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
 
@@ -82,7 +83,10 @@ class Rebatch(Node):
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
         parts = iter(self._rebuild_parts([part for key in keys for part in key]))
-        return [_join([next(parts) for _ in key]) for key in keys]
+        return make_anew(_join, ([next(parts) for _ in key] for key in keys), keys, self._blame)
+
+    def _blame(self, error: Exception, key: Key) -> StreamError:
+        return complain(error, "rebatch", self.locate(key), is_held=True)
 
     def _rebuild_parts(self, keys: Sequence[Any]) -> list[Any]:
         # A batch of which several parts are asked for is made once.

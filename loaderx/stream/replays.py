@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 from typing import Any, NoReturn
 
 from loaderx.errors import LoaderxError, OptionError, StateMismatchError
@@ -80,11 +80,12 @@ class Replays(Shards):
         """Return whether it has raised: a generator gives nothing any more then. A state that does not fit stays so."""
         return not isinstance(error, StateMismatchError)
 
-    def blame(self, shard: int, place: int, error: Exception) -> Exception:
-        """Return what to raise for what the function raised."""
+    def blame(self, shard: int, place: int, error: Exception, is_held: bool = False) -> Exception:
+        """Return what to raise for what the function raised; `is_held`: for an item that a state holds."""
         if isinstance(error, LoaderxError):
             return error
-        explained = explain(error, self.called, self._function, f"{self.name(shard)}, item {place}")
+        what = f"{self.name(shard)}, item {place}"
+        explained = explain(error, self.called, self._function, what, is_held)
         explained.__cause__ = error
         return explained
 
@@ -98,17 +99,18 @@ class Replays(Shards):
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
         items: list[Item] = []
-        at = 0
+        n = count()  # of the items that have come
         try:
-            source = self.begin(shard)
+            source = zip(self.begin(shard), n)  # noqa: B905 - the count has no end
+            at = 0
             for place in places:
-                found = list(islice(source, place - at, place - at + 1))
-                if not found:
-                    self.refuse(shard, place, at)
-                items += found
+                found = next(islice(source, place - at, None), None)
+                if found is None:
+                    self.refuse(shard, place, next(n))
+                items.append(found[0])
                 at = place + 1
         except Exception as error:
-            raise self.blame(shard, at, error)  # noqa: B904 - which has its cause
+            raise self.blame(shard, next(n), error, is_held=True)  # noqa: B904 - which has its cause
         return items
 
     def refuse_random(self) -> NoReturn:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import bisect
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import partial
 from itertools import accumulate, repeat
 from typing import Any
 
-from loaderx.errors import LoaderxError, OptionError, StreamError
+from loaderx.errors import LoaderxError, OptionError, StateMismatchError, StreamError
+from loaderx.stream.calling import HELD, make_anew
 from loaderx.stream.node import Item, Key
 from loaderx.stream.paths import check_ordered
 from loaderx.stream.rows import Growth, Rows, Samples, read_all
@@ -111,8 +113,10 @@ class Sequences(RandomShards):
         return _SequenceReader(self, shard, self._sequences[shard], state or 0)
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
-        sequence = self._sequences[shard]
-        return [sequence[place] for place in places]
+        def blame(error: Exception, place: int) -> Exception:
+            return sample_error(error, self.where(shard, place), is_held=True)
+
+        return make_anew(partial(operator.getitem, self._sequences[shard]), places, places, blame)
 
     def count(self) -> int:
         return self._begins[-1]
@@ -207,7 +211,7 @@ class Ranges(RandomShards):
         return f"{self._name}, index {place}"
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
-        return read_all(self._rows, places)
+        return read_held(self._rows, places, self._where)
 
     def count(self) -> int:
         return self._n
@@ -295,12 +299,49 @@ class RowReader(BlockReader):
         return self._places[given] if given < len(self._places) else self._at
 
 
-def sample_error(error: Exception, where: str) -> Exception:
-    """Return what to raise for what a sequence or a dataset raised for a sample, which is its cause."""
+def read_held(rows: Samples, places: Sequence[int], locate: Callable[[int], str]) -> list[Item]:
+    """Return the samples of some indices, which a state holds.
+
+    Parameters
+    ----------
+    rows : Samples
+    places : sequence of int
+    locate : callable
+        Says where the sample of an index is, for errors.
+    """
+    try:
+        items = read_all(rows, places)
+    except Exception:
+        # One by one, to know for which it is.
+        def blame(error: Exception, place: int) -> Exception:
+            return sample_error(error, locate(place), is_held=True)
+
+        items = make_anew(rows.one, places, places, blame)
+    for item, place in zip(items, places, strict=True):
+        if item is MISSING:
+            where = locate(place)
+            raise StateMismatchError(
+                f"the saved state holds the sample of {where}, which the dataset leaves out here: have it give that "
+                "again, or begin anew",
+                mismatches={where: ("a sample", "none")},
+            )
+    return items
+
+
+def sample_error(error: Exception, where: str, is_held: bool = False) -> Exception:
+    """Return what to raise for what a sequence or a dataset raised for a sample, which is its cause.
+
+    Parameters
+    ----------
+    error : Exception
+    where : str
+    is_held : bool
+        The sample is read anew, for a state holds it.
+    """
     if isinstance(error, LoaderxError):
         return error
     explained = StreamError(
-        f"{where}: could not be read: {type(error).__name__}: {error}",
+        f"{where}: could not be read: {type(error).__name__}: {error}{HELD if is_held else ''}",
         node="source",
         function="[i]",
         where=where,
