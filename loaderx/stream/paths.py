@@ -23,10 +23,6 @@ def _is_magic(path: str) -> bool:
     return "*" in path or "?" in path or "[" in path
 
 
-def _may_be_several(path: str) -> bool:
-    return _is_magic(path) or has_braces(path)
-
-
 def list_files(paths: Paths, option: str = "paths", usual: str = "*.jsonl") -> list[str]:
     """Return the paths of files, in the order in which they are read.
 
@@ -61,15 +57,17 @@ def list_files(paths: Paths, option: str = "paths", usual: str = "*.jsonl") -> l
         if len(found) == 1:
             _check_file(single, found[0], option, usual)
         return found
-    given = list(_check_list(option, paths))
-    if not given:
+    named = [str(path) if type(path) is _PATH else path for path in _check_list(option, paths)]
+    named = [os.fspath(path) if isinstance(path, os.PathLike) else path for path in named]
+    if not named:
         raise OptionError(f"{option} is empty: name at least one file", option=option, value=paths)
     # Looked at all at once: ten thousand take a millisecond so.
-    named = [str(path) if type(path) is _PATH else path for path in given]
-    if all(named) and all(type(path) is str for path in named) and not _may_be_several("\0".join(named)):
-        here = os.getcwd() if not all(path.startswith("/") for path in named) else ""
-        return [path if path.startswith("/") else os.path.join(here, path) for path in named]
-    return [file for path in given for file in _expand(path, option)]
+    if all(named) and all(type(path) is str for path in named):
+        together = "\0".join(named)
+        if not _is_magic(together) and "{" not in together:
+            here = os.getcwd() if not all(path.startswith("/") for path in named) else ""
+            return [path if path.startswith("/") else os.path.join(here, path) for path in named]
+    return [each for path in named for each in _expand(path, option)]
 
 
 def _check_list(option: str, paths: Any) -> Iterable[Any]:
