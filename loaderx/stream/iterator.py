@@ -10,7 +10,7 @@ from loaderx.loader.fetch import put_note
 from loaderx.stream.failure import Carried
 from loaderx.stream.keys import thaw
 from loaderx.stream.node import Item, Key, Node, Recipe
-from loaderx.stream.saved import STATE_VERSION, check_state, refuse_position
+from loaderx.stream.saved import STATE_VERSION, check_state, own, refuse_position
 
 # What nodes raise where a state's position is of another shape than any that they have given.
 _OF_DAMAGE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
@@ -18,6 +18,8 @@ _OF_DAMAGE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticErro
 
 class StreamIterator:
     """The items of a stream, from its beginning or from a state. Made by ``iter(stream)``.
+
+    For one thread at a time, its state too, but for `close`: whoever shares one between threads has them take turns.
 
     Parameters
     ----------
@@ -70,6 +72,10 @@ class StreamIterator:
             try:
                 key, item = self._next()
             except Exception as error:
+                if (
+                    self._next is _refuse
+                ):  # closed meanwhile, by another thread: this is no end, nor what was raised
+                    _refuse()
                 self._go_behind(error)
                 raise
             self._key = key
@@ -174,7 +180,7 @@ class StreamIterator:
             It does not fit; this stays where it is.
         """
         before = self._node
-        self._begin(state)
+        self._begin(own(state))
         before.close()
 
     def counts(self) -> list[dict[str, Any]]:

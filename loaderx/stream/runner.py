@@ -106,16 +106,24 @@ class Runner:
                 "the iterator is closed: make another one, and load its state to go on where it was"
             )
 
+    def _check_thread(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise LoaderError(
+                "a function that prefetch runs has asked the iterator for its state, or for an item, and would wait "
+                "for itself: ask for it where the items are taken"
+            )
+
     def _check_process(self) -> None:
         if self._thread is not None and os.getpid() != self._pid:
             raise LoaderError(
                 f"this iterator belongs to process {self._pid}, of which this one, {os.getpid()}, is a fork: the "
-                "thread of prefetch does not survive a fork. Make another iterator here, and load the state of this "
-                "one to go on where it was"
+                "thread of prefetch does not survive a fork. Make another iterator here, and load a state that was "
+                "asked for before the fork to go on there"
             )
 
     def _wait(self) -> None:
         """Wait for an item, or raise what there is instead."""
+        self._check_thread()
         with self._change:
             self._is_waited_for = True
             try:
@@ -183,9 +191,10 @@ class Runner:
         Raises
         ------
         LoaderError
-            This process is a fork of that whose thread it is: nobody knows where it was.
+            This process is a fork of that whose thread it is: nobody knows where it was. Or it is the thread itself.
         """
         self._check_process()
+        self._check_thread()
         self._is_paused = True
         try:
             with self._change:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
@@ -57,6 +58,11 @@ def check_state(state: Any, pipeline: list[Any]) -> None:
             "was made, or begin anew",
             mismatches={"pipeline": (saved, here)},
         )
+
+
+def own(state: Any) -> Any:
+    """Return a copy of a state, which whoever loads it may go on to change; what is none is left to `check_state`."""
+    return copy.deepcopy(dict(state)) if isinstance(state, Mapping) else state
 
 
 def refuse_position(error: Exception) -> NoReturn:

@@ -18,7 +18,7 @@ from loaderx.stream.node import Recipe
 from loaderx.stream.origins import Origins
 from loaderx.stream.places import Settings
 from loaderx.stream.records import KINDS, Kind
-from loaderx.stream.saved import check_state
+from loaderx.stream.saved import check_state, own
 from loaderx.stream.seeds import seed_in_place
 from loaderx.stream.shards import Shards
 from loaderx.stream.source import Source
@@ -222,7 +222,7 @@ class Stream(Origins, Steps):
             self._state = self._newest = None
             return
         check_state(state, self._recipe.describe())
-        self._state = dict(state)
+        self._state = own(state)
         self._epoch = state["epoch"]
 
     def write(

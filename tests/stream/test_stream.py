@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import pickle
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from loaderx import DataLoader
-from loaderx.errors import OptionError, StateMismatchError
+from loaderx.errors import ClosedError, OptionError, StateMismatchError, StreamError
 from loaderx.stream import Stream, StreamIterator
 from tests.stream.pipelines import ITEMS, double, is_odd, numbers, rows
 
@@ -387,3 +388,51 @@ def test_a_number_of_passes_beyond_the_last_is_the_end() -> None:
     state["position"][1] = 10**6
     stream.load_state_dict(state)
     assert list(stream) == []
+
+
+def test_a_state_that_was_loaded_is_the_streams_own() -> None:
+    stream = long()
+    passing = iter(stream)
+    next(passing)
+    state = json.loads(json.dumps(passing.state_dict()))
+    expected = list(passing)
+    stream.load_state_dict(state)
+    loaded = iter(long())
+    loaded.load_state_dict(state)
+    state["position"].clear()
+    state["epoch"] = 7
+    assert list(stream) == expected
+    assert list(loaded) == expected
+
+
+@pytest.mark.parametrize("make", [lambda: numbers(), lambda: numbers().repeat(2).batch(2)])
+@pytest.mark.parametrize("n_given", range(4))
+def test_closed_by_another_thread_is_not_the_end(make: Callable[[], Stream], n_given: int) -> None:
+    n_seen = 0
+
+    def close(item: Any) -> Any:
+        nonlocal n_seen
+        if n_seen == n_given:
+            thread = threading.Thread(target=passing.close)
+            thread.start()
+            thread.join()
+        n_seen += 1
+        return item
+
+    passing = iter(make().map(close))
+    for _ in range(n_given):
+        next(passing)
+    # What it was at is given, or it is said that it was closed.
+    with pytest.raises(ClosedError):
+        for _ in range(2):
+            next(passing)
+    with pytest.raises(ClosedError):
+        next(passing)
+
+
+@pytest.mark.parametrize("ask", [lambda passing: passing.state_dict(), next])
+def test_what_prefetch_runs_does_not_wait_for_itself(ask: Callable[[StreamIterator], Any]) -> None:
+    passing = iter(numbers().tap(lambda _: ask(passing)).prefetch(2))
+    with pytest.raises(StreamError, match="would wait for itself: ask for it where the items are taken"):
+        next(passing)
+    passing.close()
