@@ -64,6 +64,8 @@ class Runner:
         self._is_stopping = False
         self._closes_node = False  # when it has left it
         self._thread: threading.Thread | None = None
+        # Of the thread, said by itself: from before it runs anything.
+        self._ident: int | None = None
         self._pid = os.getpid()
 
     def take(self) -> tuple[Key, Item]:
@@ -107,7 +109,7 @@ class Runner:
             )
 
     def _check_thread(self) -> None:
-        if threading.current_thread() is self._thread:
+        if threading.get_ident() == self._ident:
             raise LoaderError(
                 "a function that prefetch runs has asked the iterator for its state, or for an item, and would wait "
                 "for itself: ask for it where the items are taken"
@@ -154,6 +156,7 @@ class Runner:
             raise Carried(error, is_behind=False) from None
 
     def _work(self) -> None:
+        self._ident = threading.get_ident()
         limit_this_thread(1)
         pairs, following = self.pairs, self._node.next
         while self._may_go_on():
