@@ -23,6 +23,7 @@ from loaderx.jsonl.lines_file import read_lines_file
 from loaderx.store.folders import find_stores, is_store
 from loaderx.store.format import LINES
 from loaderx.stream import Stream, WrittenStream
+from loaderx.stream.arrow_types import Typed, read_dtypes
 from loaderx.stream.iterator import StreamIterator
 from loaderx.stream.records import Kind, Layout, Unfit, read_layout
 
@@ -65,9 +66,10 @@ def make_stream(options: argparse.Namespace) -> tuple[Stream, Kind | None]:
     files = [str(path) for path in paths]
     on_error: Any = "skip" if options.skip_bad else "raise"
     if name == "parquet":
-        return Stream.from_parquet(files, columns=list(dict.fromkeys(options.only)) or None), options.kind
+        stream = Stream.from_parquet(files, columns=list(dict.fromkeys(options.only)) or None)
+        return _typed(stream, files, options.kind), options.kind
     if name == "arrow":
-        stream = Stream.from_arrow(files)
+        stream = _typed(Stream.from_arrow(files), files, options.kind)
     elif name == "webdataset":
         stream = Stream.from_webdataset(files, decode=options.decode or None, on_error=on_error)
     elif name == "jsonl":
@@ -103,6 +105,11 @@ def _load(name: str) -> Stream:
             f"{name} is of type {type(found).__name__}, and no loaderx.stream.Stream, nor returns one"
         )
     return found
+
+
+def _typed(stream: Stream, files: Sequence[str], kind: Kind | None) -> Stream:
+    """Return rows of tables whose numbers have the dtypes of the first file, where they become arrays."""
+    return stream.map(Typed(read_dtypes(files[0]))) if kind == "columns" else stream
 
 
 def _of_theirs(name: str, what: str, error: BaseException) -> CommandError:

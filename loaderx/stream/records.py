@@ -276,6 +276,13 @@ def _column_of_store(path: Path, *, is_text: bool | None) -> Column:
 
 
 def _kind_of(target: Path, items: Sequence[Item]) -> Kind:
+    for item in items:
+        if isinstance(item, list | tuple) and any(map(_is_array, item)):
+            raise SchemaError(
+                f"{target}: an item is a {type(item).__name__} with arrays in it: map it to a dict of them, whose "
+                "names become stores of their own, or give the kind",
+                path=target,
+            )
     column = None if any(isinstance(item, Mapping) for item in items) else _numbers(target, items, None)
     return "lines" if column is None else column.kind
 
@@ -402,8 +409,9 @@ def _check_names(value: Any) -> None:
 
 def _plain(value: Any) -> Any:
     """Return what a value is in JSON."""
-    if isinstance(value, np.generic) and value.dtype.kind in "biufU":
-        return value.item()
+    is_masked = isinstance(value, np.ma.MaskedArray)
+    if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biufU" and not is_masked:
+        return value.tolist()
     raise TypeError(
         f"a value of type {type(value).__name__} is nothing that JSON has: map it to text, numbers, lists or dicts, or "
         "the item to a dict of arrays, whose names become stores of their own"

@@ -253,7 +253,7 @@ class Stream(Origins, Steps):
             "columns": of dicts, a folder with a store for each name, ``NAME.zr``, of one of the other kinds; text
             there is JSON, too. None: that of the stores that are there; else "columns" of dicts which have arrays or
             bytes among their values, "lines" of other dicts and of text, and "array" or "ragged" of what is numbers or
-            arrays, as the first 1,024 items say.
+            arrays, as the first 1,024 items say, or fewer that have `chunk_bytes`.
         codec : str, optional
             As in `write_dataset`; for lines as in ``write_lines``. Columns of lines are never shuffled.
         chunk_bytes : int

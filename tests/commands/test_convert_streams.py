@@ -260,6 +260,39 @@ def test_tables(run: Run, tmp_path: Path, suffix: str) -> None:
     assert ragged(tmp_path / "c" / "ids.zr") == [row["ids"] for row in ROWS]
 
 
+@pytest.mark.needs_pyarrow
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "arrows"])
+def test_columns_of_a_table_keep_their_dtypes(run: Run, tmp_path: Path, suffix: str) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table(
+        {
+            "small": pyarrow.array([1, 2, 3], pyarrow.int8()),
+            "short": pyarrow.array([0.5, 1.5, 2.5], pyarrow.float32()),
+            "flag": [True, False, True],
+            "vector": pyarrow.array([[1.0, 2.0]] * 3, pyarrow.list_(pyarrow.float16(), 2)),
+            "tokens": pyarrow.array([[1], [2, 3], []], pyarrow.list_(pyarrow.uint16())),
+            "gaps": pyarrow.array([1, None, 3], pyarrow.int32()),
+        }
+    )
+    path = tmp_path / f"rows.{suffix}"
+    if suffix == "parquet":
+        pyarrow.parquet.write_table(table, path)
+    else:
+        new = pyarrow.ipc.new_file if suffix == "arrow" else pyarrow.ipc.new_stream
+        with new(str(path), table.schema) as writer:
+            writer.write_table(table)
+    assert run("convert", path, tmp_path / "c", "--kind", "columns", "--verify").err == ""
+    dtypes = {
+        name: Dataset(tmp_path / "c" / f"{name}.zr").dtype for name in ("small", "short", "flag", "vector")
+    }
+    assert dtypes == {"small": np.int8, "short": np.float32, "flag": np.bool_, "vector": np.float16}
+    tokens = RaggedDataset(tmp_path / "c" / "tokens.zr")
+    assert (tokens.dtype, [tokens[i].tolist() for i in range(3)]) == (np.uint16, [[1], [2, 3], []])
+    assert list(JsonlDataset(tmp_path / "c" / "gaps.zr")[:]) == [1, None, 3]
+
+
 def test_verifying_goes_block_by_block(
     run: Run, jsonl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
