@@ -14,9 +14,7 @@ from loaderx.jsonl.archives import TextFile
 # Bytes of text that are cut into lines at a time: so there are no more lines than that in a block.
 _BLOCK_BITS = 17
 _BLOCK_BYTES = 1 << _BLOCK_BITS
-# What readlines of a file is asked for: it stops once it has more bytes than that, and that of BytesIO once it has as
-# many.
-_FILE_HINT = _BLOCK_BYTES - 1
+_LEAST_BYTES = 4096
 
 
 def make_place(block: int, line: int) -> int:
@@ -132,22 +130,35 @@ class Text:
 
 
 class _PlainLines:
+    """Reads by `pread` alone: no error, and no process that was forked, moves where the next block begins."""
+
     _file: IO[bytes] | None = None
 
     def __init__(self, path: str, at: int) -> None:
-        # To get a large buffer takes longer than to read a small file.
-        self._size = os.stat(path).st_size
-        buffer_bytes = max(4096, min(2 * _BLOCK_BYTES, self._size))
-        self._file = open(path, "rb", buffering=buffer_bytes)  # noqa: SIM115 - closed by close
-        self._file.seek(at)
-        self._read = self._file.readlines
-        self._tell = self._file.tell
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by close
+        self._number = self._file.fileno()
+        self._size = os.fstat(self._number).st_size
         self.at = at
 
     def read(self) -> list[bytes]:
-        lines = self._read(_FILE_HINT)
-        self.at = self._tell()
+        at = self.at
+        # To get a large buffer takes longer than to read a small file, which may have grown.
+        data = os.pread(self._number, max(_LEAST_BYTES, min(_BLOCK_BYTES, self._size - at)), at)
+        if data and b"\n" not in data:
+            data = self._read_long(data)
+        lines = io.BytesIO(data).readlines()
+        if len(lines) > 1 and not lines[-1].endswith(b"\n"):
+            data = data[: -len(lines.pop())]
+        self.at = at + len(data)
         return lines
+
+    def _read_long(self, data: bytes) -> bytes:
+        """Read on until a line ends, or the text."""
+        parts, end = [data], self.at + len(data)
+        while b"\n" not in parts[-1] and (piece := os.pread(self._number, _BLOCK_BYTES, end)):
+            parts.append(piece)
+            end += len(piece)
+        return b"".join(parts)
 
     def fraction(self) -> float:
         return min(1.0, self.at / max(1, self._size))
@@ -167,6 +178,7 @@ class _CompressedLines:
         self._open()
 
     def _open(self) -> None:
+        self._pid = os.getpid()
         self._text = TextFile(Path(self._path))
         self._blocks = iter(self._text)
         self._to_skip = self.at
@@ -174,6 +186,9 @@ class _CompressedLines:
         self._whole = io.BytesIO()
 
     def read(self) -> list[bytes]:
+        if self._pid != os.getpid():  # forked: the file is read by the other process too
+            self.close()
+            self._open()
         try:
             lines = self._whole.readlines(_BLOCK_BYTES)
             if not lines:

@@ -309,11 +309,13 @@ class _PlainBytes:
 
     def read(self, at: int, n_bytes: int) -> tuple[bytes, bool]:
         """Return some bytes from a place on, and whether these are all that there are."""
-        file = self._file
-        assert file is not None, "it was opened"
-        file.seek(at)
-        data = file.read(n_bytes)
-        while data and len(data) < n_bytes and (more := file.read(n_bytes - len(data))):
+        assert self._file is not None, "it was opened"
+        number = self._file.fileno()
+        # By pread: a process that was forked has the same offset.
+        data = os.pread(number, n_bytes, at)
+        while (
+            data and len(data) < n_bytes and (more := os.pread(number, n_bytes - len(data), at + len(data)))
+        ):
             data += more
         return data, len(data) < n_bytes
 
@@ -339,6 +341,7 @@ class _DecompressedBytes:
         self._begin()
 
     def _begin(self) -> None:
+        self._pid = os.getpid()
         self._text = TextFile(Path(self._path), may_be_tar=True)
         self._blocks: Iterator[bytes] = iter(self._text)
         # Why there are no more than were read last, where the file is cut off or damaged behind them.
@@ -349,7 +352,8 @@ class _DecompressedBytes:
 
     def read(self, at: int, n_bytes: int) -> tuple[bytes, bool]:
         """Return some bytes from a place on, and whether these are all that there are; quick only onwards."""
-        if at < self._at:
+        # A process that was forked reads the same file as its parent.
+        if at < self._at or self._pid != os.getpid():
             self.close()
             self._begin()
         try:
