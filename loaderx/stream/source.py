@@ -241,6 +241,9 @@ class Source(Node):
 
     def locate(self, key: Key) -> str:
         shard, place = key
+        for slot in self._slots:
+            if slot.shard == shard and (where := slot.reader.where(place)) is not None:
+                return where
         return self._shards.where(shard, place)
 
     def close(self) -> None:

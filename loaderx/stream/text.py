@@ -111,22 +111,54 @@ class Text:
             yield at, line
             at, n = at + len(line), n + 1
 
-    def count_lines(self, at: int) -> int:
-        """Return how many lines end before a byte."""
-        if self._is_plain:
-            n, read = 0, 0
-            with open(self._path, "rb", buffering=0) as file:
-                while read < at and (piece := file.read(min(_BLOCK_BYTES, at - read))):
-                    n += piece.count(b"\n")
-                    read += len(piece)
-            return n
-        n = 0
-        for piece in TextFile(Path(self._path)):
-            n += piece[:at].count(b"\n")
-            at -= len(piece)
-            if at <= 0:
-                break
-        return n
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the text from its beginning, cut anywhere."""
+        if not self._is_plain:
+            yield from TextFile(Path(self._path))
+            return
+        with open(self._path, "rb", buffering=0) as file:
+            while piece := file.read(_BLOCK_BYTES):
+                yield piece
+
+
+class LineCount:
+    """How many lines of a text end before one of its bytes and another: what was counted is not read again.
+
+    Parameters
+    ----------
+    text : Text
+    """
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pieces = self._text.pieces()
+        self._piece = b""
+        # How much of the piece has been counted, up to which byte of the text, and how many lines ended before that.
+        self._used = self._at = self._n = 0
+
+    def before(self, at: int) -> int:
+        """Return how many lines end before a byte; quick for one behind that of the last call."""
+        if at < self._at:
+            self._begin()
+        try:
+            while self._at < at and self._read():
+                used = min(len(self._piece), self._used + at - self._at)
+                self._n += self._piece.count(b"\n", self._used, used)
+                self._at += used - self._used
+                self._used = used
+        except BaseException:
+            self._begin()  # the pieces have ended with it
+            raise
+        return self._n
+
+    def _read(self) -> bool:
+        """Have a piece of which not all is counted; return whether there is one."""
+        if self._used == len(self._piece):
+            self._piece, self._used = next(self._pieces, b""), 0
+        return len(self._piece) > 0
 
 
 class _PlainLines:

@@ -6,6 +6,7 @@ import errno
 import importlib
 import importlib.util
 import io
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from loaderx.errors import StreamError
 from loaderx.stream import Stream
 from tests.resume import first_difference
 from tests.store.children import in_child
@@ -136,6 +138,7 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> FailsOnce:
         return file
 
     monkeypatch.setattr("os.pread", fails.wrap(os.pread))
+    monkeypatch.setattr("loaderx.stream.text.open", fails.wrap(open), raising=False)
     monkeypatch.setattr("loaderx.jsonl.archives.open", open_failing, raising=False)
     monkeypatch.setattr(
         "loaderx.stream.arrow._IpcFile.batches",
@@ -189,3 +192,65 @@ def test_behind_an_error_of_the_machine_nothing_is_missing(
     assert (n_errors, n_reads > 0) == (0, True)
     for failing in {1, n_reads // 2, n_reads} - {0}:
         assert run(failing)[0] == 1, failing
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_the_place_of_each_bad_line(tmp_path: Path, suffix: str, fails: FailsOnce) -> None:
+    """Thousands of bad lines, of which each says where it is: from any beginning, and without reading all for each."""
+    mark = b"\xef\xbb\xbf"
+    lines = [b"%d" % i if i % 3 else b"no %d" % i + b"!" * (i % 50) for i in range(12_000)]
+    lines[5:8] = [b"", b" \r", b"no 7\r"]
+    text = mark + b"\n".join(lines)
+    begins = [0, *itertools.accumulate(len(line) + 1 for line in lines)]
+    expected: list[Any] = [
+        (i + 1, begins[i] + (len(mark) if i else 0)) if line.startswith(b"no") else int(line)
+        for i, line in enumerate(lines)
+        if line.strip()
+    ]
+    [path] = write_texts(tmp_path, [text], suffix)
+
+    def make() -> Stream:
+        return Stream.from_jsonl(path, on_error=lambda error: (error.line_number, error.byte_offset))
+
+    list(Stream.from_jsonl(path, on_error="skip"))
+    n_reads = fails.n_calls
+    iterator = iter(make())
+    found, states = [], []
+    for item in iterator:
+        found.append(item)
+        if len(found) % 3_001 == 0:
+            states.append((len(found), json.dumps(iterator.state_dict())))
+    assert first_difference(found, expected) is None
+    assert fails.n_calls == 2 * n_reads
+    for at, state in states:
+        resumed = iter(make())
+        resumed.load_state_dict(json.loads(state))
+        fails.n_calls = 0
+        assert first_difference(list(resumed), expected[at:]) is None
+        # Once for the lines before it, and once for those behind.
+        assert fails.n_calls <= 2 * n_reads + 2
+    held = iter(make().shuffle(5_000, 1))
+    begun = [next(held) for _ in range(2_000)]
+    shuffled = json.dumps(held.state_dict())
+    resumed = iter(make().shuffle(5_000, 1))
+    fails.n_calls = 0
+    resumed.load_state_dict(json.loads(shuffled))
+    assert sorted([*begun, *resumed], key=repr) == sorted(expected, key=repr)
+    assert fails.n_calls <= 4 * n_reads
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_the_place_of_an_item_of_the_block_that_is_being_read(
+    tmp_path: Path, suffix: str, fails: FailsOnce
+) -> None:
+    [path] = write_texts(tmp_path, [b"\xef\xbb\xbf" + b"".join(b"%d\n" % i for i in range(9_000))], suffix)
+    passing = iter(Stream.from_jsonl(path).map(lambda n: 1 // (n % 2)))
+    begins = [0, *itertools.accumulate(len(b"%d\n" % i) for i in range(9_000))]
+    before = None
+    for i in range(0, 9_000, 2):
+        with pytest.raises(StreamError) as caught:
+            next(passing)
+        assert caught.value.where == f"{path}, byte {begins[i] + (3 if i else 0)}"
+        before = before or fails.n_calls
+        assert next(passing) == 1
+    assert fails.n_calls <= before + 1
