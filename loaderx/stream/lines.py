@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +14,7 @@ from loaderx.stream.bad_rows import OnError, judge
 from loaderx.stream.calling import describe
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item, Key
+from loaderx.stream.positions import check_number
 from loaderx.stream.shards import MISSING, BlockReader, Pull
 from loaderx.stream.text import LineCount, Text, divide_place, make_place
 
@@ -53,12 +55,17 @@ class LineFiles(Files):
         return super().describe() | self._told
 
     def open(self, shard: int, state: int | None = None) -> LineReader:
-        return LineReader(self, shard, Text(self._paths[shard]), state or 0)
+        text = Text(self._paths[shard])
+        place = 0 if state is None else check_number("the place of a line", state)
+        if place:
+            text.check_begin(divide_place(place)[0])
+        return LineReader(self, shard, text, place)
 
     def where(self, shard: int, place: int) -> str:
         path = self._paths[shard]
         try:
-            [(at, _)] = Text(path).lines_at([place])
+            with closing(Text(path).lines_at([place])) as found:
+                [(at, _)] = found
         except (OSError, ValueError, LoaderxError):  # it has changed since
             at, line = divide_place(place)
             return f"{path}, line {line} from byte {at} on"
@@ -106,18 +113,19 @@ class LineFiles(Files):
         items: list[Item] = []
         text = Text(self._paths[shard])
         counted = LineCount(text)
-        for at, line in text.lines_at(places):
-            if at == 0:
-                line = line.removeprefix(_MARK)
-            try:
-                item = self.make(line)
-            except Exception as error:
-                item = self.judge(error, shard, line, at, lambda at=at: try_count(counted, at))  # type: ignore[misc]
-                if item is MISSING:
-                    self._refuse_rebuild(
-                        shard, f"the line at byte {at}", "does not parse, and is to be skipped", error
-                    )
-            items.append(item)
+        with closing(text.lines_at(places)) as lines:
+            for at, line in lines:
+                if at == 0:
+                    line = line.removeprefix(_MARK)
+                try:
+                    item = self.make(line)
+                except Exception as error:
+                    item = self.judge(error, shard, line, at, lambda at=at: try_count(counted, at))  # type: ignore[misc]
+                    if item is MISSING:
+                        self._refuse_rebuild(
+                            shard, f"the line at byte {at}", "does not parse, and is to be skipped", error
+                        )
+                items.append(item)
         if len(items) < len(places):
             at, n = divide_place(places[len(items)])
             self._refuse_rebuild(shard, f"the line {n} lines behind byte {at}", "is not there any more")

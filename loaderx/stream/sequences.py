@@ -13,6 +13,7 @@ from loaderx.errors import LoaderxError, OptionError, StateMismatchError, Stream
 from loaderx.stream.calling import HELD, make_anew
 from loaderx.stream.node import Item, Key
 from loaderx.stream.paths import check_ordered
+from loaderx.stream.positions import check_number
 from loaderx.stream.rows import Growth, Rows, Samples, item_of, own, read_all
 from loaderx.stream.shards import MISSING, BlockReader, Pull, RandomShards
 
@@ -116,7 +117,9 @@ class Sequences(RandomShards):
         return f"{self._called}: shard {shard}"
 
     def open(self, shard: int, state: int | None = None) -> _SequenceReader:
-        return _SequenceReader(self, shard, self._sequences[shard], state or 0)
+        sequence = self._sequences[shard]
+        at = 0 if state is None else check_number("an index", state, 0, len(sequence))
+        return _SequenceReader(self, shard, sequence, at)
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
         def blame(error: Exception, place: int) -> Exception:
@@ -215,9 +218,9 @@ class Ranges(RandomShards):
         return self._name
 
     def open(self, shard: int, state: int | None = None) -> RowReader:
-        first = self._begin(shard)
-        at = first if state is None else state
-        return RowReader(self._rows, self._where, shard, first, at, self._begin(shard + 1))
+        first, end = self._begin(shard), self._begin(shard + 1)
+        at = first if state is None else check_number("an index", state, first, end)
+        return RowReader(self._rows, self._where, shard, first, at, end)
 
     def _where(self, place: int) -> str:
         return f"{self._name}, index {place}"

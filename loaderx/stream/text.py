@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 from loaderx.jsonl.archives import TextFile
+from loaderx.stream.positions import refuse_beyond
 
 # Bytes of text that are cut into lines at a time: so there are no more lines than that in a block.
 _BLOCK_BITS = 17
@@ -84,7 +85,16 @@ class Text:
         """Return the lines from a byte on, where one begins. Compressed text is read from its beginning for that."""
         return _PlainLines(self._path, at) if self._is_plain else _CompressedLines(self._path, at)
 
-    def lines_at(self, places: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    def check_begin(self, at: int) -> None:
+        """Raise `ValueError` where no line begins at a byte, nor the text ends; of compressed text nobody knows."""
+        if not self._is_plain or at == 0:
+            return
+        with open(self._path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if at > size or (at < size and os.pread(file.fileno(), 1, at - 1) != b"\n"):
+                raise ValueError(f"no line begins at byte {at}")
+
+    def lines_at(self, places: Sequence[int]) -> Generator[tuple[int, bytes]]:
         """Yield the bytes at which the lines of some places begin, and the lines with their ends; places are in order.
 
         There are fewer where the text ends before.
@@ -92,24 +102,28 @@ class Text:
         source: Lines | None = None
         block, n, at = -1, 0, 0
         lines: Iterator[bytes] = iter(())
-        for wanted_block, wanted_line in map(divide_place, places):
-            if wanted_block != block:
-                block, n = wanted_block, 0
-                if source is None or self._is_plain or at > block:
-                    if source is not None:
-                        source.close()
-                    source, at = self.lines(block), block
-                    lines = itertools.chain.from_iterable(iter(source.read, []))
-                # Of a compressed text the same lines are gone on with.
-                while at < block and (line := next(lines, b"")):
-                    at += len(line)
-            while n < wanted_line and (line := next(lines, b"")):
+        try:
+            for wanted_block, wanted_line in map(divide_place, places):
+                if wanted_block != block:
+                    block, n = wanted_block, 0
+                    if source is None or self._is_plain or at > block:
+                        if source is not None:
+                            source.close()
+                        source, at = self.lines(block), block
+                        lines = itertools.chain.from_iterable(iter(source.read, []))
+                    # Of a compressed text the same lines are gone on with.
+                    while at < block and (line := next(lines, b"")):
+                        at += len(line)
+                while n < wanted_line and (line := next(lines, b"")):
+                    at, n = at + len(line), n + 1
+                line = next(lines, b"")
+                if not line:
+                    return
+                yield at, line
                 at, n = at + len(line), n + 1
-            line = next(lines, b"")
-            if not line:
-                return
-            yield at, line
-            at, n = at + len(line), n + 1
+        finally:
+            if source is not None:
+                source.close()
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the text from its beginning, cut anywhere."""
@@ -164,11 +178,11 @@ class LineCount:
 class _PlainLines:
     """Reads by `pread` alone: no error, and no process that was forked, moves where the next block begins."""
 
-    _file: IO[bytes] | None = None
+    _number = -1
 
     def __init__(self, path: str, at: int) -> None:
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by close
-        self._number = self._file.fileno()
+        # No file object, which would warn where it is dropped before this is.
+        self._number = os.open(path, os.O_RDONLY)
         self._size = os.fstat(self._number).st_size
         self.at = at
 
@@ -196,8 +210,9 @@ class _PlainLines:
         return min(1.0, self.at / max(1, self._size))
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        if self._number >= 0:
+            os.close(self._number)
+            self._number = -1
 
     # A pass that is left in the middle leaves nothing to warn of.
     __del__ = close
@@ -249,6 +264,8 @@ class _CompressedLines:
             whole = b"".join((*self._rest, block[:end]))
             self._rest = [block[end:]] if end < len(block) else []
             return whole
+        if self._to_skip:
+            refuse_beyond(self._path, f"byte {self.at}", f"{self.at - self._to_skip} bytes of text")
         rest, self._rest = b"".join(self._rest), []
         return rest
 

@@ -18,8 +18,9 @@ from loaderx.stream.bad_rows import OnError, judge
 from loaderx.stream.calling import HELD, describe
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item, Key
+from loaderx.stream.positions import check_number, refuse_beyond
 from loaderx.stream.shards import BlockReader, Pull
-from loaderx.stream.tar import Cut, Member, TarError, read_member
+from loaderx.stream.tar import BLOCK_BYTES, Cut, Member, TarError, read_member
 
 #: A sample before it is decoded: bytes by extension, and its name as "__key__".
 Sample: TypeAlias = dict[str, Any]
@@ -59,7 +60,12 @@ class WebDataset(Files):
         return super().describe() | ({} if self._decode is None else {"decode": describe(self._decode)})
 
     def open(self, shard: int, state: int | None = None) -> _TarReader:
-        return _TarReader(self, shard, _Archive(self._paths[shard]), state or 0)
+        at = 0 if state is None else check_number("the byte of a sample", state)
+        archive = _Archive(self._paths[shard])
+        if at % BLOCK_BYTES or not archive.may_have(at):
+            archive.close()
+            raise ValueError(f"no sample begins at byte {at}")
+        return _TarReader(self, shard, archive, at)
 
     def make(self, found: Sample | Exception) -> Item:
         """Return the item of what was found."""
@@ -200,7 +206,7 @@ class _Archive:
             if end and not has_ended:  # nothing but what is left out
                 at += end
             elif self._bytes.failure is not None:
-                raise self._bytes.failure
+                raise self._bytes.failure.with_traceback(None)
             else:
                 n_bytes *= 2
 
@@ -215,8 +221,12 @@ class _Archive:
             if has_ended:
                 return None
             if self._bytes.failure is not None:
-                raise self._bytes.failure
+                raise self._bytes.failure.with_traceback(None)
             n_bytes *= 2
+
+    def may_have(self, at: int) -> bool:
+        """Return whether there may be such a byte, or the archive end before it: of a compressed one nobody knows."""
+        return self._bytes.may_have(at)
 
     def fraction(self, at: int) -> float:
         """Return how much of the file has been read, where the next sample begins at a place."""
@@ -319,6 +329,11 @@ class _PlainBytes:
             data += more
         return data, len(data) < n_bytes
 
+    def may_have(self, at: int) -> bool:
+        """Return whether the file has such a byte, or ends before it."""
+        assert self._file is not None, "it was opened"
+        return at <= os.fstat(self._file.fileno()).st_size
+
     def finish(self) -> None:
         """Do nothing: what stands behind the end says nothing about the archive."""
 
@@ -376,6 +391,10 @@ class _DecompressedBytes:
                 break
             if block is None:
                 is_all = True
+                if self._at + n_held < at:
+                    refuse_beyond(
+                        self._path, f"byte {at}", f"{self._at + n_held} bytes when it is decompressed"
+                    )
                 break
             if self._at + n_held <= at:
                 self._at += n_held
@@ -386,6 +405,10 @@ class _DecompressedBytes:
         self._held = held[max(0, at - self._at) :]
         self._at = max(self._at, at)
         return self._held, is_all
+
+    def may_have(self, at: int) -> bool:
+        """Return whether there may be such a byte."""
+        return True
 
     def finish(self) -> None:
         """Go to the end of the file, for what compressed it may say there that it is damaged."""
