@@ -253,8 +253,8 @@ class Origins(ABC):
         Parameters
         ----------
         sequences : iterable of sequences
-            Each with ``len()`` and ``[i]``, and no text: ``list("ab")`` has the letters of one. They are not copied, but
-            for elements that are dicts: each is given as a shallow copy. What is in these, and other elements, are
+            Each with ``len()`` and ``[i]``, and no text: ``list("ab")`` has the letters of one. They are not copied,
+            but for elements that are dicts: each is given as a shallow copy. What is in these, and other elements, are
             changed where somebody changes an item in its place.
 
         Raises
@@ -296,6 +296,7 @@ class Origins(ABC):
         check_no_text("iterable", iterable)
         check_ordered("iterable", iterable)
         if is_sequence(iterable):
+            check_sequence("iterable", iterable)
             return cls._of(Sequences([cast(Sequence[Any], iterable)], "from_iterable"))
         return cls._of(Replays(Iterated(iterable), None, "from_iterable"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import operator
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from itertools import accumulate, repeat
@@ -64,7 +65,7 @@ def check_shards(option: str, value: Any) -> list[Any]:
 
 
 def check_sequence(option: str, value: Any) -> None:
-    """Raise `OptionError` for a text, and for what has no ``len()`` or no ``[i]``."""
+    """Raise `OptionError` for a text, and for what has no ``len()`` or no ``[i]``, or is too long for ``len()``."""
     check_no_text(option, value)
     if isinstance(value, Mapping):
         raise OptionError(
@@ -80,6 +81,15 @@ def check_sequence(option: str, value: Any) -> None:
             option=option,
             value=value,
         )
+    try:
+        len(value)
+    except OverflowError:  # Python's own, which does not say of what
+        raise OptionError(
+            f"{option} has a {type(value).__name__} of more items than len() can say, {sys.maxsize}: give a part of "
+            "it, or what can only be iterated to from_iterable",
+            option=option,
+            value=value,
+        ) from None
 
 
 class Sequences(RandomShards):
