@@ -14,6 +14,7 @@ from loaderx.stream.bad_rows import OnError
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item
 from loaderx.stream.paths import list_files
+from loaderx.stream.positions import check_number, refuse_beyond
 from loaderx.stream.record_batches import BatchReader, RowMaker
 from loaderx.stream.shards import Shards
 
@@ -59,7 +60,8 @@ class ArrowFiles(Files):
     unit = "row"
 
     def open(self, shard: int, state: int | None = None) -> _ArrowReader:
-        return _ArrowReader(self._rows(shard), _IpcFile(self._paths[shard]), shard, state or 0)
+        at = 0 if state is None else check_number("a row", state)
+        return _ArrowReader(self._rows(shard), _IpcFile(self._paths[shard]), shard, at)
 
     def _rows(self, shard: int) -> RowMaker:
         return RowMaker(self.called, self._paths[shard], self._on_error)
@@ -105,7 +107,9 @@ class ArrowTables(Shards):
         return f"from_arrow: table {shard}"
 
     def open(self, shard: int, state: int | None = None) -> _ArrowReader:
-        return _ArrowReader(self._rows(shard), _InMemory(self._tables[shard]), shard, state or 0)
+        table = self._tables[shard]
+        at = 0 if state is None else check_number("a row", state, 0, table.num_rows)
+        return _ArrowReader(self._rows(shard), _InMemory(table), shard, at)
 
     def _rows(self, shard: int) -> RowMaker:
         return RowMaker("from_arrow", self.name(shard), self._on_error)
@@ -211,6 +215,7 @@ def _rows_at(batches: Iterator[Any], places: Sequence[int], rows_of: RowMaker) -
 class _ArrowReader(BatchReader):
     def __init__(self, rows: RowMaker, source: _InMemory | _IpcFile, shard: int, at: int) -> None:
         self._source = source
+        self._name = rows.name
         super().__init__(rows, shard, self._cut, at)
 
     def _cut(self, first: int) -> Iterator[tuple[int, Any]]:
@@ -222,6 +227,8 @@ class _ArrowReader(BatchReader):
             for at in range(max(begin, first), end, size):
                 yield at, batch.slice(at - begin, size)
             begin = end
+        if begin < first:
+            refuse_beyond(self._name, f"row {first}", f"{begin} rows")
 
     def fraction(self) -> float:
         return self._source.fraction(self.get_state())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from loaderx.stream.shards import Shards
 _LOOKED_AT_BYTES = 4096
 # What is wrong with a file, and not with the machine: to ask again would give the same.
 _OF_THE_FILE = (ArchiveError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+# Links that lead in a circle, and names that are too long.
+_OF_THE_NAME = (errno.ELOOP, errno.ENAMETOOLONG)
 
 
 class Files(Shards):
@@ -57,7 +60,8 @@ class Files(Shards):
         return f"{size} bytes, {hashlib.blake2b(seen, digest_size=8).hexdigest()}"
 
     def ends(self, error: Exception) -> bool:
-        return isinstance(error, _OF_THE_FILE)
+        is_of_name = isinstance(error, OSError) and error.errno in _OF_THE_NAME
+        return is_of_name or isinstance(error, _OF_THE_FILE)
 
     def leave_out(self, error: Exception) -> None:
         """Raise the error, or not, as `on_error` says: what a function returns has no place to take."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,8 +14,9 @@ from loaderx.stream.bad_rows import OnError, judge
 from loaderx.stream.calling import describe
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item, Key
+from loaderx.stream.positions import check_number
 from loaderx.stream.shards import MISSING, BlockReader, Pull
-from loaderx.stream.text import Text, divide_place, make_place
+from loaderx.stream.text import LineCount, Text, divide_place, make_place
 
 _MARK = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
@@ -53,12 +55,17 @@ class LineFiles(Files):
         return super().describe() | self._told
 
     def open(self, shard: int, state: int | None = None) -> LineReader:
-        return LineReader(self, shard, Text(self._paths[shard]), state or 0)
+        text = Text(self._paths[shard])
+        place = 0 if state is None else check_number("the place of a line", state)
+        if place:
+            text.check_begin(divide_place(place)[0])
+        return LineReader(self, shard, text, place)
 
     def where(self, shard: int, place: int) -> str:
         path = self._paths[shard]
         try:
-            [(at, _)] = Text(path).lines_at([place])
+            with closing(Text(path).lines_at([place])) as found:
+                [(at, _)] = found
         except (OSError, ValueError, LoaderxError):  # it has changed since
             at, line = divide_place(place)
             return f"{path}, line {line} from byte {at} on"
@@ -70,11 +77,26 @@ class LineFiles(Files):
         except StopIteration as error:  # which would be taken for the end of the block
             raise RuntimeError("parse raised StopIteration") from error
 
-    def judge(self, error: Exception, shard: int, line: bytes, at: int) -> Item:
-        """Return what takes the place of a line that does not parse, or raise."""
-        return judge(self._on_error, error, lambda error: self._explain(error, shard, line, at))
+    def judge(
+        self, error: Exception, shard: int, line: bytes, at: int, count: Callable[[], int | None]
+    ) -> Item:
+        """Return what takes the place of a line that does not parse, or raise.
 
-    def _explain(self, error: Exception, shard: int, line: bytes, at: int) -> JsonlError:
+        Parameters
+        ----------
+        error : Exception
+        shard : int
+        line : bytes
+        at : int
+            The byte at which the line begins.
+        count : callable
+            Returns how many lines are before it, or None; asked only where somebody is told.
+        """
+        return judge(self._on_error, error, lambda error: self._explain(error, shard, line, at, count()))
+
+    def _explain(
+        self, error: Exception, shard: int, line: bytes, at: int, n_before: int | None
+    ) -> JsonlError:
         path = self._paths[shard]
         line = without_end(line)
         if self.takes_ends:
@@ -82,31 +104,28 @@ class LineFiles(Files):
                 self.parse(line)
             except Exception as again:
                 error = again
-        try:
-            number = Text(path).count_lines(at) + 1
-        except (
-            OSError,
-            LoaderxError,
-        ):  # the line itself was read, and what is wrong with it is worth more than where
-            number = None
+        number = None if n_before is None else n_before + 1
         encoding = self._told.get("encoding")
         advice = "Mend it" if encoding is None else f"Say its encoding, which is not {encoding}, by encoding="
         return parse_error(Path(path), number, at, None, line, error, advice)
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
         items: list[Item] = []
-        for at, line in Text(self._paths[shard]).lines_at(places):
-            if at == 0:
-                line = line.removeprefix(_MARK)
-            try:
-                item = self.make(line)
-            except Exception as error:
-                item = self.judge(error, shard, line, at)
-                if item is MISSING:
-                    self._refuse_rebuild(
-                        shard, f"the line at byte {at}", "does not parse, and is to be skipped", error
-                    )
-            items.append(item)
+        text = Text(self._paths[shard])
+        counted = LineCount(text)
+        with closing(text.lines_at(places)) as lines:
+            for at, line in lines:
+                if at == 0:
+                    line = line.removeprefix(_MARK)
+                try:
+                    item = self.make(line)
+                except Exception as error:
+                    item = self.judge(error, shard, line, at, lambda at=at: try_count(counted, at))  # type: ignore[misc]
+                    if item is MISSING:
+                        self._refuse_rebuild(
+                            shard, f"the line at byte {at}", "does not parse, and is to be skipped", error
+                        )
+                items.append(item)
         if len(items) < len(places):
             at, n = divide_place(places[len(items)])
             self._refuse_rebuild(shard, f"the line {n} lines behind byte {at}", "is not there any more")
@@ -145,16 +164,26 @@ class LineReader(BlockReader):
         super().__init__(shard)
         self._files = files
         self._begin, self._to_skip = divide_place(place)
+        self._text = text
         self._source = text.lines(self._begin)
         # The lines of the block, and the bytes of the byte-order mark that stood before the first.
         self._lines: list[bytes] = []
         self._n_mark = 0
+        # One of the lines, by its number, and the byte at which it begins: the last that was asked for.
+        self._known = (0, self._begin)
+        # Where this began, how many lines are before that, once somebody has asked, and how many behind it are before
+        # the block.
+        self._first = self._begin
+        self._n_first: int | None = None
+        self._n_read = 0
 
     def block(self) -> Pull:
         places: Sequence[int] = ()
         while not places:
-            self._begin = self._source.at
-            self._lines = lines = self._source.read()
+            begin = self._source.at
+            lines = self._source.read()
+            self._n_read += len(self._lines)
+            self._begin, self._lines, self._known = begin, lines, (0, begin)
             if not lines:
                 self._pull((), ())
                 raise StopIteration
@@ -177,7 +206,9 @@ class LineReader(BlockReader):
         if not line.strip(_BLANK):
             return None
         at = self._byte_of(i)
-        return self._replace(place, lambda: self._files.judge(error, self._shard, line, at))
+        return self._replace(
+            place, lambda: self._files.judge(error, self._shard, line, at, lambda: self._count(i))
+        )
 
     def fraction(self) -> float:
         return self._source.fraction()
@@ -188,12 +219,38 @@ class LineReader(BlockReader):
             return self._places[given]  # type: ignore[no-any-return]
         return make_place(self._source.at, self._to_skip)
 
+    def where(self, place: Any) -> str | None:
+        begin, i = divide_place(place)
+        if begin != self._begin or i >= len(self._lines):
+            return None
+        return f"{self._files.name(self._shard)}, byte {self._byte_of(i)}"
+
     def _byte_of(self, i: int) -> int:
-        """Return where a line of the block begins in the text."""
-        return self._begin + (self._n_mark if i else 0) + sum(map(len, self._lines[:i]))
+        """Return where a line of the block begins in the text; quick for one behind that of the last call."""
+        known, at = self._known
+        if i < known:
+            known, at = 0, self._begin
+        if i > known:
+            at += sum(map(len, self._lines[known:i])) + (0 if known else self._n_mark)
+        self._known = (i, at)
+        return at
+
+    def _count(self, i: int) -> int | None:
+        """Return how many lines are before one of the block."""
+        if self._n_first is None:
+            self._n_first = try_count(LineCount(self._text), self._first)
+        return None if self._n_first is None else self._n_first + self._n_read + i
 
     def close(self) -> None:
         self._source.close()
+
+
+def try_count(lines: LineCount, at: int) -> int | None:
+    """Return how many lines end before a byte; None: what is wrong with the line is worth more than its number."""
+    try:
+        return lines.before(at)
+    except (OSError, LoaderxError):
+        return None
 
 
 def is_json(parse: Parse) -> bool:

@@ -297,6 +297,7 @@ class Origins(ABC):
         check_no_text("iterable", iterable)
         check_ordered("iterable", iterable)
         if is_sequence(iterable):
+            check_sequence("iterable", iterable)
             return cls._of(Sequences([cast(Sequence[Any], iterable)], "from_iterable"))
         return cls._of(Replays(Iterated(iterable), None, "from_iterable"))
 

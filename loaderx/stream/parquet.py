@@ -13,6 +13,7 @@ from loaderx.stream.arrow_rows import import_pyarrow, rows_at_once
 from loaderx.stream.bad_rows import OnError
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item
+from loaderx.stream.positions import check_number
 from loaderx.stream.record_batches import BatchReader, RowMaker
 
 
@@ -50,7 +51,12 @@ class ParquetFiles(Files):
 
     def open(self, shard: int, state: int | None = None) -> _ParquetReader:
         file = _Parquet(self._paths[shard], self._columns)
-        return _ParquetReader(self._rows(shard), file, shard, state or 0)
+        try:
+            at = 0 if state is None else check_number("a row", state, 0, file.begins[-1])
+        except ValueError:
+            file.close()
+            raise
+        return _ParquetReader(self._rows(shard), file, shard, at)
 
     def _rows(self, shard: int) -> RowMaker:
         return RowMaker(self.called, self._paths[shard], self._on_error)

@@ -112,6 +112,7 @@ def _expand(path: Any, option: str) -> list[str]:
     path = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(path, str) or not path:
         raise OptionError(f"a path is {path!r}: name a file, or a pattern", option=option, value=path)
+    _check_name(path, option)
     absolute = path if path.startswith("/") else os.path.join(os.getcwd(), path)
     may_be_several = has_braces(path)
     if not (may_be_several or _is_magic(path)) or os.path.lexists(absolute):
@@ -133,6 +134,20 @@ def _expand(path: Any, option: str) -> list[str]:
             value=path,
         )
     return found
+
+
+def _check_name(path: str, option: str) -> None:
+    """Raise `OptionError` for what no file can be called, of which Python says neither what it is nor where."""
+    try:
+        problem = "a NUL in it" if b"\0" in os.fsencode(path) else None
+    except UnicodeEncodeError:
+        problem = "half of a surrogate pair in it"
+    if problem is not None:
+        raise OptionError(
+            f"a path is {path!r}, and no file has a name with {problem}: name a file, or a pattern",
+            option=option,
+            value=path,
+        )
 
 
 def _divide_there(path: str) -> tuple[str, str]:

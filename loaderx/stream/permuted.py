@@ -8,6 +8,7 @@ from typing import Any
 from loaderx.errors import OptionError
 from loaderx.loader.sampler import Sampler
 from loaderx.stream.node import Item, Key, Recipe
+from loaderx.stream.positions import check_number
 from loaderx.stream.seeds import mix
 from loaderx.stream.sequences import RowReader, read_held
 from loaderx.stream.shards import RandomShards, Shards
@@ -65,7 +66,8 @@ class _Order(Shards):
         return "all items"
 
     def open(self, shard: int, state: int | None = None) -> RowReader:
-        return RowReader(self, self.locate, shard, 0, state or 0, self._n)
+        at = 0 if state is None else check_number("a position", state, 0, self._n)
+        return RowReader(self, self.locate, shard, 0, at, self._n)
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
         return read_held(self, places, self.locate)

@@ -30,7 +30,7 @@ class RowMaker:
 
     def __init__(self, called: str, name: str, on_error: OnError) -> None:
         self._called = called
-        self._name = name
+        self.name = name
         self._on_error: OnError = on_error
 
     def judge(self, error: Exception, row: Any, place: int, is_held: bool = False) -> Item:
@@ -39,7 +39,7 @@ class RowMaker:
         return judge(on_error, error, lambda error: self._explain(error, row, place, is_held))
 
     def _explain(self, error: Exception, row: Any, place: int, is_held: bool) -> StreamError:
-        where = f"{self._name}, row {place}"
+        where = f"{self.name}, row {place}"
         column = next((field for i, field in enumerate(row.schema) if _is_bad(row.column(i))), None)
         what = "it" if column is None else f"column {column.name!r} of type {column.type}"
         return StreamError(
@@ -76,9 +76,9 @@ class RowMaker:
     def refuse(self, place: int, problem: str) -> NoReturn:
         """Raise, for a state holds a row that is none here."""
         raise StateMismatchError(
-            f"the saved state holds row {place} of {self._name}, which {problem} here: put it back as it was, or begin "
+            f"the saved state holds row {place} of {self.name}, which {problem} here: put it back as it was, or begin "
             "anew",
-            mismatches={self._name: (f"row {place}", problem)},
+            mismatches={self.name: (f"row {place}", problem)},
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from loaderx.errors import LoaderxError, OptionError, StateMismatchError
 from loaderx.stream.calling import describe, explain
 from loaderx.stream.node import Item
+from loaderx.stream.positions import check_number
 from loaderx.stream.rows import own
 from loaderx.stream.seeds import mix
 from loaderx.stream.shards import Pull, Reader, Shards
@@ -68,7 +69,7 @@ class Replays(Shards):
         return f"{self.called}: {what}" if self._shards is None else f"{self.called}: {what}, shard {shard}"
 
     def open(self, shard: int, state: Any = None) -> _ReplayReader:
-        return _ReplayReader(self, shard, 0 if state is None else state["replay"])
+        return _ReplayReader(self, shard, 0 if state is None else check_number("replay", state["replay"]))
 
     def begin(self, shard: int) -> Iterator[Item]:
         """Return the items of a shard, from the first on."""
@@ -133,7 +134,8 @@ class _ReplayReader(Reader):
 
     def block(self) -> Pull:
         if self._raised is not None:
-            raise self._raised
+            # It may be asked for any number of times, and its traceback would be longer each time.
+            raise self._raised.with_traceback(None)
         if self._has_ended:
             raise StopIteration
         return self._pull

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import operator
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from itertools import accumulate, repeat
@@ -13,6 +14,7 @@ from loaderx.errors import LoaderxError, OptionError, StateMismatchError, Stream
 from loaderx.stream.calling import HELD, make_anew
 from loaderx.stream.node import Item, Key
 from loaderx.stream.paths import check_ordered
+from loaderx.stream.positions import check_number
 from loaderx.stream.rows import Growth, Rows, Samples, item_of, own, read_all
 from loaderx.stream.shards import MISSING, BlockReader, Pull, RandomShards
 
@@ -63,7 +65,7 @@ def check_shards(option: str, value: Any) -> list[Any]:
 
 
 def check_sequence(option: str, value: Any) -> None:
-    """Raise `OptionError` for a text, and for what has no ``len()`` or no ``[i]``."""
+    """Raise `OptionError` for a text, and for what has no ``len()`` or no ``[i]``, or is too long for ``len()``."""
     check_no_text(option, value)
     if isinstance(value, Mapping):
         raise OptionError(
@@ -79,6 +81,15 @@ def check_sequence(option: str, value: Any) -> None:
             option=option,
             value=value,
         )
+    try:
+        len(value)
+    except OverflowError:  # Python's own, which does not say of what
+        raise OptionError(
+            f"{option} has a {type(value).__name__} of more items than len() can say, {sys.maxsize}: give a part of "
+            "it, or what can only be iterated to from_iterable",
+            option=option,
+            value=value,
+        ) from None
 
 
 class Sequences(RandomShards):
@@ -116,7 +127,9 @@ class Sequences(RandomShards):
         return f"{self._called}: shard {shard}"
 
     def open(self, shard: int, state: int | None = None) -> _SequenceReader:
-        return _SequenceReader(self, shard, self._sequences[shard], state or 0)
+        sequence = self._sequences[shard]
+        at = 0 if state is None else check_number("an index", state, 0, len(sequence))
+        return _SequenceReader(self, shard, sequence, at)
 
     def rebuild(self, shard: int, places: Sequence[int]) -> list[Item]:
         def blame(error: Exception, place: int) -> Exception:
@@ -215,9 +228,9 @@ class Ranges(RandomShards):
         return self._name
 
     def open(self, shard: int, state: int | None = None) -> RowReader:
-        first = self._begin(shard)
-        at = first if state is None else state
-        return RowReader(self._rows, self._where, shard, first, at, self._begin(shard + 1))
+        first, end = self._begin(shard), self._begin(shard + 1)
+        at = first if state is None else check_number("an index", state, first, end)
+        return RowReader(self._rows, self._where, shard, first, at, end)
 
     def _where(self, place: int) -> str:
         return f"{self._name}, index {place}"

@@ -57,6 +57,10 @@ class Reader(ABC):
         """Return how much of the shard has been read, about, from 0 to 1; 0 where nobody knows."""
         return 0.0
 
+    def where(self, place: Any) -> str | None:
+        """Return what `Shards.where` says of a place, if that is known here without reading anything."""
+        return None
+
     def judge(self, error: Exception) -> tuple[Key, Item] | None:
         """Return what takes the place of an item for which a pull raised; None: nothing does.
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from loaderx.errors import StateMismatchError
 from loaderx.stream.node import Item, Key, Node, State
+from loaderx.stream.positions import check_list, check_number
 from loaderx.stream.seeds import mix, permutation
 from loaderx.stream.shards import Pull, Reader, Shards, by_shard
 
 # What a state has for a shard that could not be read further, whose place the next one takes.
 _BEHIND = "behind"
+# Sums of measures are below.
+_SUMS = 1 << 53
 
 
 class Source(Node):
@@ -189,14 +192,15 @@ class Source(Node):
         }
 
     def _restore(self, state: State) -> None:
-        self._n_begun, self._ended, self._turn = state["begun"], state["ended"], state["turn"]
-        self._n_skipped, self._n_left_out = state["skipped"], state["skipped_shards"]
-        self._unread = list(state["unread"])
-        opened = {shard for shard, _, _ in state["open"]}.union(self._unread)
+        slots = self._check(state)
+        opened = {shard for shard, _, _ in slots}.union(self._unread)
         ended = 0
         for shard in self._order[: self._n_begun]:
             if shard not in opened:
-                ended = _add_measure(ended, shard, self._measure(shard))
+                here = self._measure(shard)
+                if here is None:
+                    self._refuse_gone(shard, "what was read")
+                ended = _add_measure(ended, shard, here)
         if ended != self._ended:
             raise StateMismatchError(
                 f"the saved state has read to its end a shard that has changed since: one of "
@@ -204,36 +208,84 @@ class Source(Node):
                 f"{self._ended}, and is {ended} here). Put back what was read, or begin anew",
                 mismatches={"shards": (self._ended, ended)},
             )
-        slots: list[_Slot] = []
-        for shard, measure, inner in state["open"]:
-            if measure is None:
-                slots.append(_Slot(shard, None, _Behind()) if inner == _BEHIND else self._open(shard))
-                continue
-            here = self._measure(shard)
-            if here != measure:
-                name = self._shards.name(shard)
-                raise StateMismatchError(
-                    f"the saved state is in the middle of {name}, which has changed since: it measured {measure}, and "
-                    f"measures {here} here. Put back what was read, or begin anew",
-                    mismatches={name: (measure, here)},
-                )
-            reader = _Behind() if inner == _BEHIND else self._shards.open(shard, inner)
-            slots.append(_Slot(shard, measure, reader))
-        self._set_slots(slots)
+        try:
+            for slot in slots:
+                self._slots.append(self._reopen(*slot))
+        finally:
+            self._set_slots(self._slots)  # so that `close` finds them
 
-    def _measure(self, shard: int) -> int | str:
-        """Return the measure of a shard that was read before."""
+    def _check(self, state: State) -> list[tuple[int, Any, State]]:
+        """Take over the numbers of a state, and return its open shards, or raise `ValueError`."""
+        n = len(self._order)
+        self._n_begun = check_number("begun", state["begun"], 0, n)
+        self._ended = check_number("ended", state["ended"], 0, _SUMS - 1)
+        self._n_skipped = check_number("skipped", state["skipped"])
+        self._n_left_out = check_number("skipped_shards", state["skipped_shards"], 0, self._n_begun)
+        self._unread = check_list("unread", state["unread"])
+        slots = [_check_slot(slot) for slot in check_list("open", state["open"])]
+        # There are fewer than may be only once all have been begun.
+        least = min(self._n_begun, self._most_open) if self._n_begun < n else 0
+        check_number("the number of open shards", len(slots), least, min(self._n_begun, self._most_open))
+        self._turn = check_number("turn", state["turn"], 0, max(0, len(slots) - 1))
+        begun = set(self._order[: self._n_begun])
+        for shard in [*self._unread, *(shard for shard, _, _ in slots)]:
+            if type(shard) is not int or shard not in begun:
+                raise ValueError(f"shard {shard!r} has not been begun, or is there twice")
+            begun.remove(shard)
+        return slots
+
+    def _reopen(self, shard: int, measure: Any, inner: State) -> _Slot:
+        """Open a shard where it was being read."""
+        if measure is None:
+            return _Slot(shard, None, _Behind()) if inner == _BEHIND else self._open(shard)
+        here = self._measure(shard)
+        if here is None:
+            self._refuse_gone(shard, measure)
+        if here != measure:
+            name = self._shards.name(shard)
+            raise StateMismatchError(
+                f"the saved state is in the middle of {name}, which has changed since: it measured {measure}, and "
+                f"measures {here} here. Put back what was read, or begin anew",
+                mismatches={name: (measure, here)},
+            )
+        return _Slot(shard, measure, _Behind() if inner == _BEHIND else self._shards.open(shard, inner))
+
+    def _measure(self, shard: int) -> int | str | None:
+        """Return the measure of a shard that was read before; None: it cannot be read any more."""
         try:
             return self._shards.measure(shard)
         except Exception as error:
             if not self._shards.ends(error):
                 raise
-            return f"nothing ({type(error).__name__}: {error})"
+            return None
+
+    def _refuse_gone(self, shard: int, measure: Any) -> NoReturn:
+        """Raise, for a shard of which something was read, which measured what is given, cannot be read any more."""
+        name = self._shards.name(shard)
+        try:
+            self._shards.measure(shard)
+            here = "another file"  # it has come back just now
+            cause = None
+        except Exception as error:
+            here, cause = f"{type(error).__name__}: {error}", error
+        raise StateMismatchError(
+            f"the saved state has read from {name}, which cannot be read here ({here}). Put back what was read, or "
+            "begin anew",
+            mismatches={name: (measure, here)},
+        ) from cause
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
         items: list[Item] = [None] * len(keys)
         for shard, group in by_shard(keys).items():
-            found = self._shards.rebuild(shard, [place for place, _ in group])
+            # Of a list, negative ones would be others.
+            check_number("the shard of an item that is held", shard, 0, len(self._shards) - 1)
+            check_number("the place of an item that is held", group[0][0])
+            try:
+                found = self._shards.rebuild(shard, [place for place, _ in group])
+            except OSError:
+                if self._measure(shard) is None:
+                    self._refuse_gone(shard, "items that are held")
+                raise
             for (_, positions), item in zip(group, found, strict=True):
                 for position in positions:
                     items[position] = item
@@ -241,6 +293,9 @@ class Source(Node):
 
     def locate(self, key: Key) -> str:
         shard, place = key
+        for slot in self._slots:
+            if slot.shard == shard and (where := slot.reader.where(place)) is not None:
+                return where
         return self._shards.where(shard, place)
 
     def close(self) -> None:
@@ -261,7 +316,7 @@ class _Unreadable(Reader):
         self._error = error
 
     def block(self) -> Pull:
-        raise self._error
+        raise self._error.with_traceback(None)
 
     def get_state(self) -> State:
         return None
@@ -293,4 +348,15 @@ class _Slot:
 
 def _add_measure(ended: int, shard: int, measure: Any) -> int:
     # A sum, for shards that are read in turns end in another order than they begin.
-    return (ended + mix(shard, str(measure))) % (1 << 53)
+    return (ended + mix(shard, str(measure))) % _SUMS
+
+
+def _check_slot(slot: Any) -> tuple[int, Any, State]:
+    """Return the shard, its measure, and where it is, of one that a state has as open, or raise `ValueError`."""
+    shard, measure, inner = check_list("an open shard", slot)
+    if not (measure is None or isinstance(measure, str) or type(measure) is int):
+        raise ValueError(f"the measure of shard {shard} is {measure!r}")
+    # One of which nothing could be read has None, and no other.
+    if (measure is None) != (inner is None) and inner != _BEHIND:
+        raise ValueError(f"shard {shard} is at {inner!r}, and its measure is {measure!r}")
+    return shard, measure, inner

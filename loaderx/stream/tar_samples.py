@@ -10,6 +10,7 @@ from typing import IO, Any, TypeAlias
 
 from loaderx.errors import ArchiveError
 from loaderx.jsonl.archives import TextFile
+from loaderx.stream.positions import refuse_beyond
 from loaderx.stream.tar import Cut, Member, TarError, read_member
 
 #: A sample before it is decoded: bytes by extension, and its name as "__key__".
@@ -47,7 +48,7 @@ class Archive:
             if end and not has_ended:  # nothing but what is left out
                 at += end
             elif self._bytes.failure is not None:
-                raise self._bytes.failure
+                raise self._bytes.failure.with_traceback(None)
             else:
                 n_bytes *= 2
 
@@ -62,8 +63,12 @@ class Archive:
             if has_ended:
                 return None
             if self._bytes.failure is not None:
-                raise self._bytes.failure
+                raise self._bytes.failure.with_traceback(None)
             n_bytes *= 2
+
+    def may_have(self, at: int) -> bool:
+        """Return whether there may be such a byte, or the archive end before it: of a compressed one nobody knows."""
+        return self._bytes.may_have(at)
 
     def fraction(self, at: int) -> float:
         """Return how much of the file has been read, where the next sample begins at a place."""
@@ -156,13 +161,20 @@ class _PlainBytes:
 
     def read(self, at: int, n_bytes: int) -> tuple[bytes, bool]:
         """Return some bytes from a place on, and whether these are all that there are."""
-        file = self._file
-        assert file is not None, "it was opened"
-        file.seek(at)
-        data = file.read(n_bytes)
-        while data and len(data) < n_bytes and (more := file.read(n_bytes - len(data))):
+        assert self._file is not None, "it was opened"
+        number = self._file.fileno()
+        # By pread: a process that was forked has the same offset.
+        data = os.pread(number, n_bytes, at)
+        while (
+            data and len(data) < n_bytes and (more := os.pread(number, n_bytes - len(data), at + len(data)))
+        ):
             data += more
         return data, len(data) < n_bytes
+
+    def may_have(self, at: int) -> bool:
+        """Return whether the file has such a byte, or ends before it."""
+        assert self._file is not None, "it was opened"
+        return at <= os.fstat(self._file.fileno()).st_size
 
     def finish(self) -> None:
         """Do nothing: what stands behind the end says nothing about the archive."""
@@ -186,6 +198,7 @@ class _DecompressedBytes:
         self._begin()
 
     def _begin(self) -> None:
+        self._pid = os.getpid()
         self._text = TextFile(Path(self._path), may_be_tar=True)
         self._blocks: Iterator[bytes] = iter(self._text)
         # Why there are no more than were read last, where the file is cut off or damaged behind them.
@@ -196,7 +209,8 @@ class _DecompressedBytes:
 
     def read(self, at: int, n_bytes: int) -> tuple[bytes, bool]:
         """Return some bytes from a place on, and whether these are all that there are; quick only onwards."""
-        if at < self._at:
+        # A process that was forked reads the same file as its parent.
+        if at < self._at or self._pid != os.getpid():
             self.close()
             self._begin()
         try:
@@ -219,6 +233,10 @@ class _DecompressedBytes:
                 break
             if block is None:
                 is_all = True
+                if self._at + n_held < at:
+                    refuse_beyond(
+                        self._path, f"byte {at}", f"{self._at + n_held} bytes when it is decompressed"
+                    )
                 break
             if self._at + n_held <= at:
                 self._at += n_held
@@ -229,6 +247,10 @@ class _DecompressedBytes:
         self._held = held[max(0, at - self._at) :]
         self._at = max(self._at, at)
         return self._held, is_all
+
+    def may_have(self, at: int) -> bool:
+        """Return whether there may be such a byte."""
+        return True
 
     def finish(self) -> None:
         """Go to the end of the file, for what compressed it may say there that it is damaged."""

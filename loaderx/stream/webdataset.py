@@ -10,8 +10,10 @@ from loaderx.stream.bad_rows import OnError, judge
 from loaderx.stream.calling import HELD, describe
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item, Key
+from loaderx.stream.positions import check_number
 from loaderx.stream.sample_decoding import Decode, MemberError
 from loaderx.stream.shards import BlockReader, Pull
+from loaderx.stream.tar import BLOCK_BYTES
 from loaderx.stream.tar_samples import Archive, Sample
 
 # Bytes of an archive that samples are cut from at a time.
@@ -46,7 +48,12 @@ class WebDataset(Files):
         return super().describe() | ({} if self._decode is None else {"decode": describe(self._decode)})
 
     def open(self, shard: int, state: int | None = None) -> _TarReader:
-        return _TarReader(self, shard, Archive(self._paths[shard]), state or 0)
+        at = 0 if state is None else check_number("the byte of a sample", state)
+        archive = Archive(self._paths[shard])
+        if at % BLOCK_BYTES or not archive.may_have(at):
+            archive.close()
+            raise ValueError(f"no sample begins at byte {at}")
+        return _TarReader(self, shard, archive, at)
 
     def make(self, found: Sample | Exception) -> Item:
         """Return the item of what was found."""

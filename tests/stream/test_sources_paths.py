@@ -126,6 +126,9 @@ def test_braces_in_paths(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ({"a.jsonl", "b.jsonl"}, "paths is a set, whose order is another one in each process"),
         ([], "paths is empty"),
+        ("/a\0b", r"a path is '/a\\x00b', and no file has a name with a NUL in it"),
+        (["/a*\0b"], r"a path is '/a\*\\x00b', and no file has a name with a NUL in it"),
+        (["a\ud800"], r"a path is 'a\\ud800', and no file has a name with half of a surrogate pair in it"),
     ],
 )
 def test_what_is_no_paths(paths: Any, message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -247,6 +248,20 @@ def test_what_is_no_sequence_is_refused() -> None:
         Stream.from_dataset(i for i in range(3))
     with pytest.raises(OptionError, match="num_shards is 0"):
         Stream.from_dataset([1], num_shards=0)
+
+
+def test_what_is_longer_than_len_can_say_is_refused() -> None:
+    endless = range(2**63)
+    for option, make in [
+        ("dataset", lambda: Stream.from_dataset(endless)),
+        ("sequences", lambda: Stream.from_shards([[1], endless])),
+        ("iterable", lambda: Stream.from_iterable(endless)),
+    ]:
+        with pytest.raises(
+            OptionError, match=rf"{option} has a range of more items than len\(\) can say, {sys.maxsize}"
+        ):
+            make()
+    assert list(Stream.from_dataset(range(2**63 - 1)).take(2)) == [0, 1]
 
 
 def test_text_is_no_sequence_of_items() -> None:
