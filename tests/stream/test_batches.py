@@ -313,6 +313,33 @@ def test_pad_takes_one_value_and_says_what_is_no_row() -> None:
         next(iter(Stream.from_shards([[{"b": [[1], None]}]]).pad()))
 
 
+class Counting(list[int]):
+    """A list that notes how many of its values are copied."""
+
+    n_copied = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        type(self).n_copied += len(found) if isinstance(index, slice) else 0
+        return found
+
+
+@pytest.mark.parametrize("make", [lambda rows: rows, lambda rows: {"a": rows, "b": list(rows)}])
+def test_rebatch_copies_each_row_of_a_large_batch_once(make: Callable[[Any], Any]) -> None:
+    Counting.n_copied = 0
+    stream = Stream.from_shards([[make(Counting(range(1000))), make([1000])]]).rebatch(3)
+    batches = list(stream)
+    assert same(batches, [make(list(range(i, min(i + 3, 1001)))) for i in range(0, 1001, 3)])
+    assert Counting.n_copied == 1000
+
+
+def test_rebatch_goes_on_in_the_midst_of_large_batches() -> None:
+    check_stream_resumes(lambda: Stream.from_shards([range(40)]).batch(15).rebatch(2))
+    check_stream_resumes(lambda: Stream.from_shards([range(40)]).batch(15).rebatch(4).shuffle(3).rebatch(7))
+    arrays = [[np.arange(9), np.arange(4), np.arange(11)]]
+    check_stream_resumes(lambda: Stream.from_shards(arrays).rebatch(2))
+
+
 def test_rebatch_says_that_batches_do_not_go_together() -> None:
     shards: list[list[Any]] = [[{"a": [1]}, {"b": [1]}]]
     with pytest.raises(StreamError, match=r"the same names: one has \['a'\], and one \['b'\]"):
