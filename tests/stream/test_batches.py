@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict, UserDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +12,17 @@ import pytest
 
 from loaderx.errors import OptionError, StreamError
 from loaderx.stream import Stream
+from loaderx.stream.keys import load_keys
 from tests.resume import check_stream_resumes, same
 from tests.stream.pipelines import ITEMS, as_row, numbers, rows
 
 
 def odd_ones_and_the_first(batch: list[int]) -> list[int]:
     return [x for x in batch if x % 2] + batch[:1]
+
+
+def repeat_once(item: Any) -> list[Any]:
+    return [item, item]
 
 
 def odd_columns(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -129,7 +135,47 @@ def test_what_a_batch_is_made_of_is_saved_once() -> None:
     passing = iter(stream)
     next(passing)
     keys = passing.state_dict()["position"]["keys"]
-    assert len(keys["keys"]) == 100 and len(keys["shared"]) == 3
+    assert keys["shared"] == [
+        [50 * i, i, ["columns", ["run", 0, 0, 50], ["run", 50 * i, 1, 50]]] for i in range(3)
+    ]
+    assert len(load_keys(keys)) == 100
+
+
+def test_keys_of_large_batches_take_little_room() -> None:
+    """An item that is left of a large batch has the keys of all: where they are consecutive they are a run."""
+
+    def make() -> Stream:
+        stream = Stream.from_shards([range(60_000)] * 3).map(list, batched=True, batch_size=500)
+        return stream.filter(lambda x: x % 500 == 0).shuffle(100, seed=1)
+
+    passing = iter(make())
+    for _ in range(30):
+        next(passing)
+    state = json.dumps(passing.state_dict())
+    assert len(json.loads(state)["position"]["keys"]["shared"]) >= 40
+    assert len(state) < 100 * 500
+    again = make()
+    again.load_state_dict(json.loads(state))
+    resumed = iter(again)
+    assert json.dumps(resumed.state_dict()) == state
+    assert list(resumed) == list(passing)
+
+
+def test_keys_of_many_batches_resume_in_every_order() -> None:
+    """More batches are held than have their keys as they came."""
+
+    def take_three(batch: list[int]) -> list[int]:
+        return batch[:3]
+
+    def make() -> Stream:
+        source = Stream.from_shards([range(3000), [], range(5000, 7000)])
+        stream = source.filter(lambda x: x % 7 not in (2, 3)).map(take_three, batched=True, batch_size=70)
+        return Stream.concatenate([stream, source.take(5), source.batch(3).take(2)]).shuffle(60)
+
+    check_stream_resumes(make, 40)
+    check_stream_resumes(
+        lambda: make().map(list, batched=True, batch_size=2).flat_map(repeat_once).shuffle(30), 12
+    )
 
 
 class FrameLike:
