@@ -165,7 +165,10 @@ class _ReplayReader(Reader):
     def close(self) -> None:
         source, self._source = self._source, None
         if source is not None and hasattr(source, "close"):
-            source.close()
+            try:
+                source.close()
+            except Exception as error:
+                raise self._shards.blame(self._shard, self._at, error)  # noqa: B904 - which has its cause
 
 
 class Iterated:
