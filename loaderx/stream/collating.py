@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
+from loaderx.store.telling import shown
 from loaderx.stream.node import Item
 
 _MOST_TOLD = 60
@@ -112,5 +113,5 @@ def check_items(found: Any, wanted: str) -> Iterable[Item]:
 
 
 def _tell(value: Any) -> str:
-    told = repr(value)
+    told = shown(value)
     return told if len(told) <= _MOST_TOLD else f"a {type(value).__name__}"

@@ -12,6 +12,7 @@ from itertools import count, islice
 from typing import Any, NoReturn
 
 from loaderx.errors import LoaderxError, OptionError, StateMismatchError
+from loaderx.store.telling import shown
 from loaderx.stream.calling import describe, explain
 from loaderx.stream.node import Item
 from loaderx.stream.rows import own
@@ -187,7 +188,7 @@ class Iterated:
     def __init__(self, iterable: Iterable[Item]) -> None:
         if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
             raise OptionError(
-                f"iterable is {iterable!r}: give what can be iterated", option="iterable", value=iterable
+                f"iterable is {shown(iterable)}: give what can be iterated", option="iterable", value=iterable
             )
         if hasattr(iterable, "__next__"):
             raise OptionError(

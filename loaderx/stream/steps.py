@@ -10,6 +10,7 @@ import numpy as np
 
 from loaderx.errors import OptionError
 from loaderx.store.options import check_callable, check_choice, check_count, check_flag
+from loaderx.store.telling import shown
 from loaderx.stream.batch import Batch
 from loaderx.stream.batched import BatchedMap, IndexedBatchedMap
 from loaderx.stream.calling import describe
@@ -423,12 +424,16 @@ class Steps(ABC):
             length = check_count("length", length)
         if lengths is not None and (not isinstance(lengths, str) or not lengths):
             raise OptionError(
-                f"lengths is {lengths!r}: give what to put behind the names", option="lengths", value=lengths
+                f"lengths is {shown(lengths)}: give what to put behind the names",
+                option="lengths",
+                value=lengths,
             )
         if isinstance(value, list | Mapping | Set) or (isinstance(value, np.ndarray) and value.ndim):
-            raise OptionError(f"value is {value!r}: give one value to fill with", option="value", value=value)
+            raise OptionError(
+                f"value is {shown(value)}: give one value to fill with", option="value", value=value
+            )
         options = {"columns": names, "length": length, "value": value, "lengths": lengths}
-        return self._then(Pad, options, **{**options, "value": repr(value)})
+        return self._then(Pad, options, **{**options, "value": shown(value)})
 
     def _check_plain(self, step: str) -> None:
         """Raise where batches are of another kind than NumPy's by now."""
@@ -458,7 +463,7 @@ class Steps(ABC):
         """Return dicts, or batches that are dicts, with other names for some: ``{old: new}``."""
         if not isinstance(names, Mapping) or not names:
             raise OptionError(
-                f"names is {names!r}: give a dict of old names and new ones", option="names", value=names
+                f"names is {shown(names)}: give a dict of old names and new ones", option="names", value=names
             )
         _check_names("names", list(names))
         _check_names("names", list(names.values()))
@@ -536,6 +541,8 @@ def _check_names(option: str, names: Any) -> list[str]:
     found = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else []
     if not found or not all(isinstance(name, str) for name in found) or len(set(found)) < len(found):
         raise OptionError(
-            f"{option} is {names!r}: give a name, or a list of different ones", option=option, value=names
+            f"{option} is {shown(names)}: give a name, or a list of different ones",
+            option=option,
+            value=names,
         )
     return found

@@ -14,6 +14,7 @@ import numpy as np
 
 from loaderx.errors import ArchiveError, LoaderxError, OptionError, StateMismatchError, StreamError
 from loaderx.jsonl.archives import TextFile
+from loaderx.store.telling import said, shown
 from loaderx.stream.bad_rows import OnError, judge
 from loaderx.stream.calling import HELD, describe
 from loaderx.stream.files import Files
@@ -98,7 +99,7 @@ class WebDataset(Files):
         where = f"{self._paths[shard]}, byte {at}, sample {key}"
         which = "" if member is None else f"member {member!r} of "
         return StreamError(
-            f"{self.called}: {name} raised {type(error).__name__}: {error} (for {which}the item of {where})"
+            f"{self.called}: {name} raised {type(error).__name__}: {said(error)} (for {which}the item of {where})"
             f"{HELD if is_held else ''}",
             node=self.called,
             function=name,
@@ -470,8 +471,8 @@ def choose_sample_decoder(decode: Any) -> Decode | None:
         for extension, function in decode.items():
             if not isinstance(extension, str) or not extension.strip(".") or not callable(function):
                 raise OptionError(
-                    f"decode has {function!r} for {extension!r}: give functions of bytes by extension, such as "
-                    "{'jpg': decode_image}",
+                    f"decode has {shown(function)} for {shown(extension)}: give functions of bytes by extension, "
+                    "such as {'jpg': decode_image}",
                     option="decode",
                     value=decode,
                 )
@@ -480,7 +481,7 @@ def choose_sample_decoder(decode: Any) -> Decode | None:
         chosen: Decode = decode
         return chosen
     raise OptionError(
-        f"decode is {decode!r}: give a function of a sample, a dict of functions by extension, True for the usual "
+        f"decode is {shown(decode)}: give a function of a sample, a dict of functions by extension, True for the usual "
         "ones, or None to have bytes",
         option="decode",
         value=decode,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -81,7 +81,7 @@ class Zip(Several):
             self._fail(_Failure(ended, 0, self._upstreams[0].locate(self._keys[0]), None))
         for number in range(1, len(self._nexts)):
             upstream = self._upstreams[number]
-            state = copy.deepcopy(upstream.get_state())  # which may share memory
+            state = json.loads(json.dumps(upstream.get_state()))  # a copy: it may share memory
             try:
                 key, _ = upstream.next()
             except StopIteration:
