@@ -31,7 +31,8 @@ def collate(items: list[Item]) -> Any:
     -------
     dict of lists, or list
         Where all are dicts or other mappings, a dict that has for each name the list of their values; the names are in
-        the order in which they come, and an item without one has None there. Otherwise `items`.
+        the order in which they come, and an item without one has None there. Otherwise, and where no item has a name,
+        `items`.
     """
     kinds = {*map(type, items)}
     if kinds != {dict}:
@@ -39,6 +40,8 @@ def collate(items: list[Item]) -> Any:
             return items
         items = list(map(dict, items))
     first = items[0]
+    if not any(items):
+        return items
     try:
         if {*map(len, items)} == {len(first)}:
             return {name: [item[name] for item in items] for name in first}

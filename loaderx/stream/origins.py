@@ -254,8 +254,8 @@ class Origins(ABC):
         Parameters
         ----------
         sequences : iterable of sequences
-            Each with ``len()`` and ``[i]``, and no text: ``list("ab")`` has the letters of one. They are not copied, but
-            for elements that are dicts: each is given as a shallow copy. What is in these, and other elements, are
+            Each with ``len()`` and ``[i]``, and no text: ``list("ab")`` has the letters of one. They are not copied,
+            but for elements that are dicts: each is given as a shallow copy. What is in these, and other elements, are
             changed where somebody changes an item in its place.
 
         Raises
