@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loaderx.errors import JsonlError
+from loaderx.store.telling import said
 
 _PIECE_BYTES = 4 << 20
 _EXCERPT = 60
@@ -118,7 +119,7 @@ def parse_error(
     elif isinstance(error, json.JSONDecodeError):
         reason = f"{error.msg} (character {error.pos})"
     else:
-        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        reason = f"{type(error).__name__}: {text}" if (text := said(error)) else type(error).__name__
     excerpt = make_excerpt(raw, error)
     return JsonlError(
         f"{where} does not parse: {reason}; there it says: {excerpt}. {advice}, or pass over what does not parse "

@@ -13,6 +13,7 @@ import numpy as np
 from loaderx._core.compress import level_range
 from loaderx.errors import OptionError, StoreIOError
 from loaderx.store.format import CODECS, UNSHUFFLED
+from loaderx.store.telling import shown
 
 Codec: TypeAlias = Literal["raw", "zstd", "zstd_dict", "zstd_shuffle", "zstd_shuffle_dict"]
 #: What writers of datasets take: a codec, or to choose one by the data.
@@ -31,7 +32,7 @@ def check_choice(option: str, value: Any, choices: tuple[str, ...]) -> Any:
     """Return `value` if it is one of the choices, or raise `OptionError`."""
     if value not in choices:
         raise OptionError(
-            f"{option} is {value!r}: choose one of {', '.join(choices)}", option=option, value=value
+            f"{option} is {shown(value)}: choose one of {', '.join(choices)}", option=option, value=value
         )
     return value
 
@@ -45,10 +46,14 @@ def check_count(option: str, value: Any, *, least: int = 0, most: int = 2**62) -
             raise TypeError
         count = operator.index(value)
     except TypeError:
-        raise OptionError(f"{option} is {value!r}: give a whole number", option=option, value=value) from None
+        raise OptionError(
+            f"{option} is {shown(value)}: give a whole number", option=option, value=value
+        ) from None
     if not least <= count <= most:
         bounds = f"from {least} to {most}" if most != 2**62 else f"of at least {least}"
-        raise OptionError(f"{option} is {count}: give a whole number {bounds}", option=option, value=value)
+        raise OptionError(
+            f"{option} is {shown(count)}: give a whole number {bounds}", option=option, value=value
+        )
     return count
 
 
@@ -56,13 +61,13 @@ def check_flag(option: str, value: Any) -> bool:
     """Return a truth value (NumPy's too), or raise `OptionError`, for "no" and 0 may have been meant as either."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    raise OptionError(f"{option} is {value!r}: give True or False", option=option, value=value)
+    raise OptionError(f"{option} is {shown(value)}: give True or False", option=option, value=value)
 
 
 def check_callable(option: str, value: Any) -> None:
     """Raise `OptionError` for what is neither None nor can be called."""
     if value is not None and not callable(value):
-        raise OptionError(f"{option} is {value!r}: give a function, or None", option=option, value=value)
+        raise OptionError(f"{option} is {shown(value)}: give a function, or None", option=option, value=value)
 
 
 def check_seconds(option: str, value: Any) -> float:
@@ -72,7 +77,7 @@ def check_seconds(option: str, value: Any) -> float:
     except (TypeError, ValueError):
         seconds = math.nan
     if isinstance(value, bool | str) or not seconds >= 0:
-        raise OptionError(f"{option} is {value!r}: give seconds, 0 or more", option=option, value=value)
+        raise OptionError(f"{option} is {shown(value)}: give seconds, 0 or more", option=option, value=value)
     return seconds
 
 

@@ -70,7 +70,7 @@ class BatchedMap(Node):
     def reset(self, state: State | None = None) -> None:
         self._upstream.reset(None if state is None else state["upstream"])
         # The batch whose items are being given: what its keys share, its items, and how many of them were given.
-        self._made_of: Key = Shared()
+        self._made_of: Shared | None = None
         self._items: list[Item] = []
         self._at = 0
         keys = [] if state is None else load_keys(state["made_of"])
@@ -86,7 +86,7 @@ class BatchedMap(Node):
             try:
                 item = self._items[at]
             except IndexError:
-                self._items, self._at = [], 0
+                self._made_of, self._items, self._at = None, [], 0
                 self._made_of, self._items = self._upstream.next()
                 continue
             self._at = at + 1
@@ -101,10 +101,9 @@ class BatchedMap(Node):
         }
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
-        batches: dict[Any, tuple[Key, list[tuple[int, int]]]] = {}
+        batches: dict[int, tuple[Key, list[tuple[int, int]]]] = {}
         for position, (made_of, at) in enumerate(keys):
-            name = id(made_of) if type(made_of) is Shared else repr(made_of)
-            batches.setdefault(name, (made_of, []))[1].append((at, position))
+            batches.setdefault(id(made_of), (made_of, []))[1].append((at, position))
         made = self._upstream.rebuild([made_of for made_of, _ in batches.values()])
         items: list[Item] = [None] * len(keys)
         for of_batch, (made_of, wanted) in zip(made, batches.values(), strict=True):
@@ -134,9 +133,9 @@ class IndexedBatchedMap(BatchedMap):
 
 class _Batches(Map):
     def weigh(self, key: Key) -> int:
-        return len(key) - 1
+        return int(key.n)
 
 
 class _ParallelBatches(ParallelMap):
     def weigh(self, key: Key) -> int:
-        return len(key) - 1
+        return int(key.n)

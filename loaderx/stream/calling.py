@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from loaderx.errors import StateMismatchError, StreamError
+from loaderx.store.telling import said
 from loaderx.stream.node import Item, Key
 from loaderx.stream.seeds import ItemRngs, mix
 
@@ -18,7 +19,11 @@ def describe(function: Callable[..., Any]) -> str:
     """Return what a function is called: the same in every process."""
     if isinstance(function, functools.partial):
         return f"partial({describe(function.func)})"
-    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+    try:
+        name = function.__qualname__
+    except Exception:  # an object that is called, and has none, or raises when it is asked
+        name = None
+    return name if isinstance(name, str) and name else type(function).__qualname__
 
 
 def explain(
@@ -37,7 +42,7 @@ def explain(
         The item is made anew, for a state holds it.
     """
     return StreamError(
-        f"{node}: {describe(function)} raised {type(error).__name__}: {error} (for the item of {where})"
+        f"{node}: {describe(function)} raised {type(error).__name__}: {said(error)} (for the item of {where})"
         f"{HELD if is_held else ''}",
         node=node,
         function=describe(function),
@@ -48,7 +53,7 @@ def explain(
 def complain(error: Exception, node: str, where: str, is_held: bool = False) -> StreamError:
     """Return what to raise for an item that a step of ours cannot take; `error`, which says why, is its cause."""
     return StreamError(
-        f"{node}: {error} (the item of {where}){HELD if is_held else ''}",
+        f"{node}: {said(error)} (the item of {where}){HELD if is_held else ''}",
         node=node,
         function=None,
         where=where,

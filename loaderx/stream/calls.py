@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 from loaderx.errors import ClosedError, LoaderError, OptionError
 from loaderx.loader.ending import Ending
 from loaderx.loader.threads import Outcome, Task, ThreadWorkers
+from loaderx.store.telling import said
 from loaderx.stream.calling import describe
 from loaderx.stream.failure import Carried
 from loaderx.stream.node import Item, Key
@@ -42,7 +43,7 @@ def pickle_function(call: Callable[..., Any], function: Callable[..., Any]) -> b
     except Exception as error:
         raise OptionError(
             f"map: {describe(function)} does not pickle, and so cannot be sent to a worker process: "
-            f"{type(error).__name__}: {error}. Use a function of a module, not a lambda or a function inside a "
+            f"{type(error).__name__}: {said(error)}. Use a function of a module, not a lambda or a function inside a "
             "function, or worker_type='thread'",
             option="function",
             value=function,

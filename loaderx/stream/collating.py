@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
+from loaderx.store.telling import shown
 from loaderx.stream.node import Item
 
 _MOST_TOLD = 60
@@ -38,9 +39,9 @@ def collate(items: list[Item]) -> Any:
         if not all(issubclass(kind, Mapping) for kind in kinds):
             return items
         items = list(map(dict, items))
+    first = items[0]
     if not any(items):
         return items
-    first = items[0]
     try:
         if {*map(len, items)} == {len(first)}:
             return {name: [item[name] for item in items] for name in first}
@@ -115,5 +116,5 @@ def check_items(found: Any, wanted: str) -> Iterable[Item]:
 
 
 def _tell(value: Any) -> str:
-    told = repr(value)
+    told = shown(value)
     return told if len(told) <= _MOST_TOLD else f"a {type(value).__name__}"

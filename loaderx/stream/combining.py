@@ -8,6 +8,7 @@ from typing import Any
 
 from loaderx.errors import OptionError
 from loaderx.store.options import check_count
+from loaderx.store.telling import shown
 from loaderx.stream.interleave import Phases
 from loaderx.stream.node import Recipe
 
@@ -22,7 +23,7 @@ def check_streams(streams: Any, kind: type[Any]) -> list[Any]:
         found = list(streams)
     except TypeError:
         raise OptionError(
-            f"streams is {streams!r}: give a list of streams", option="streams", value=streams
+            f"streams is {shown(streams)}: give a list of streams", option="streams", value=streams
         ) from None
     if not found:
         raise OptionError("streams is empty: give at least one", option="streams", value=streams)
@@ -77,17 +78,17 @@ def plan_phases(probabilities: Weights | None, n: int) -> Phases | None:
 def _check_weights(weights: Any, n: int) -> list[float]:
     try:
         found = [float(weight) for weight in weights]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = []
     if len(found) != n:
         raise OptionError(
-            f"probabilities is {weights!r}: give a number for each of the {n} streams",
+            f"probabilities is {shown(weights)}: give a number for each of the {n} streams",
             option="probabilities",
             value=weights,
         )
     if not all(weight >= 0 and math.isfinite(weight) for weight in found) or not 0 < sum(found) < math.inf:
         raise OptionError(
-            f"probabilities is {weights!r}: give numbers of 0 or more, one of them above 0",
+            f"probabilities is {shown(weights)}: give numbers of 0 or more, one of them above 0",
             option="probabilities",
             value=weights,
         )

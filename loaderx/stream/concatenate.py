@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from loaderx.stream.ended import Ended, end
+from loaderx.stream.ended import Ended, remains
 from loaderx.stream.node import Item, Key, State, average
 from loaderx.stream.seeds import mix, permutation
 from loaderx.stream.several import Several
@@ -53,11 +53,9 @@ class Concatenate(Several):
             # Those that have ended, too: a file that has changed since is noticed here.
             self._upstreams[number].reset(None if state is None else state["upstreams"][number])
             if place < at:
-                self._end(number)
+                self._ended[number] = remains(self._upstreams[number])
+                self._upstreams[number].close()
         self._go_to(at)
-
-    def _end(self, number: int) -> None:
-        self._ended[number] = end(self._upstreams[number])
 
     def _go_to(self, at: int) -> None:
         self._at = at
@@ -70,8 +68,10 @@ class Concatenate(Several):
             try:
                 key, item = self._next()
             except StopIteration:
-                self._end(self._number)
+                before = self._upstreams[self._number]
+                self._ended[self._number] = remains(before)
                 self._go_to(self._at + 1)
+                before.close()
                 continue
             return (self._number, key), item
         raise StopIteration

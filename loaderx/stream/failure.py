@@ -7,6 +7,7 @@ from typing import Any
 
 import loaderx.errors
 from loaderx.errors import LoaderxError, StreamError
+from loaderx.store.telling import said
 
 
 class Carried(Exception):
@@ -44,7 +45,7 @@ def save_failure(error: BaseException | None) -> Any:
                 attributes[name] = {"path": str(value)}
             elif isinstance(value, _PLAIN):
                 attributes[name] = value
-    return [type(error).__name__, str(error), attributes]
+    return [type(error).__name__, said(error), attributes]
 
 
 def load_failure(saved: Any) -> BaseException | None:

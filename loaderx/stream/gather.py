@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from loaderx.stream.calling import Extras
 from loaderx.stream.collating import collate, spread
 from loaderx.stream.keys import Shared, load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
+
+# Of what is still held when so many more batches have come, the keys are packed, if they are not few: packing takes
+# about as long as gathering them.
+_LATER = 16
+_FEW = 64
 
 
 class Gathered(NamedTuple):
@@ -23,7 +31,7 @@ class Gathered(NamedTuple):
 class Gather(Node):
     """Batches of `size` items, as `Gathered`.
 
-    A key is a `Shared`: the number of the batch's first item and its own, then the keys of its items.
+    A key is a `Shared`.
 
     Parameters
     ----------
@@ -40,6 +48,7 @@ class Gather(Node):
         self._upstream = upstream
         self._size = size
         self._drop_last = drop_last
+        self._latest: deque[weakref.ref[Shared]] = deque()
 
     def reset(self, state: State | None = None) -> None:
         if state is None:
@@ -61,11 +70,20 @@ class Gather(Node):
         except StopIteration:
             if not keys or self._drop_last:
                 raise
-        made_of = Shared([(self._n, self._n_batches), *keys])
+        made_of = Shared(self._n, self._n_batches, keys)
         self._n += len(keys)
         self._n_batches += 1
         self._keys, self._rows = [], []
+        if made_of.n >= _FEW:
+            self._note(made_of)
         return made_of, _put_together(made_of, rows)
+
+    def _note(self, made_of: Shared) -> None:
+        self._latest.append(weakref.ref(made_of))
+        if len(self._latest) > _LATER:
+            held = self._latest.popleft()()
+            if held is not None:
+                held.packed()
 
     def get_state(self) -> State:
         return {
@@ -76,12 +94,12 @@ class Gather(Node):
         }
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
-        rows = iter(self._upstream.rebuild([key for made_of in keys for key in made_of[1:]]))
-        return [_put_together(made_of, [next(rows) for _ in made_of[1:]]) for made_of in keys]
+        rows = iter(self._upstream.rebuild([key for made_of in keys for key in made_of.unpacked()]))
+        return [_put_together(made_of, list(islice(rows, made_of.n))) for made_of in keys]
 
     def locate(self, key: Key) -> str:
-        first = self._upstream.locate(key[1])
-        return first if len(key) == 2 else f"{first}, and {len(key) - 2} more in its batch"
+        first = self._upstream.locate(key.unpacked()[0])
+        return first if key.n == 1 else f"{first}, and {key.n - 1} more in its batch"
 
     def close(self) -> None:
         self._keys, self._rows = [], []
@@ -89,8 +107,7 @@ class Gather(Node):
 
 
 def _put_together(made_of: Key, rows: list[Item]) -> Gathered:
-    first, number = made_of[0]
-    return Gathered(collate(rows), first, len(rows), number)
+    return Gathered(collate(rows), made_of.first, len(rows), made_of.number)
 
 
 class GatheredCall:

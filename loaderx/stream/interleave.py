@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
-from loaderx.stream.ended import Ended, end
+from loaderx.stream.ended import Ended, close_all, remains
 from loaderx.stream.keys import load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, Recipe, State, average
 from loaderx.stream.passes import build_pass, rebuild_passes
@@ -123,11 +123,11 @@ class Interleave(Node):
         self._counted = list(state["counted"])
         self._set_phase(state["phase"])
         self._upstreams = [self._build(i, self._passes[i]) for i in range(n)]
+        self._nexts = [upstream.next for upstream in self._upstreams]
         for i, upstream in enumerate(self._upstreams):
             upstream.reset(state["upstreams"][i])
             if not self._is_wanted(i):
                 self._leave(i)
-        self._nexts = [upstream.next for upstream in self._upstreams]
         self._given = list(state["given"])
         self._numbers = [self._passes[i] * n + i for i in range(n)]
         self._hold(load_keys(state["held"]))
@@ -147,7 +147,9 @@ class Interleave(Node):
     def _leave(self, i: int) -> None:
         """Close an input, of which nothing is wanted any more."""
         if i not in self._ended:
-            self._ended[i] = end(self._upstreams[i])
+            self._ended[i] = remains(self._upstreams[i])
+            self._nexts[i] = _stop
+            self._upstreams[i].close()
 
     def _hold(self, keys: list[Key]) -> None:
         """Have the items of some keys ready, one or none (None) for each input."""
@@ -200,10 +202,11 @@ class Interleave(Node):
         before, following = self._upstreams[i], self._build(i, self._passes[i] + 1)
         following.reset()
         self._counted[i] = counts_of(add_counts(before.tally(), self._counted[i]))
-        before.close()
         self._passes[i] += 1
         self._numbers[i] += self._n
         self._upstreams[i], self._nexts[i] = following, following.next
+        self._last = None
+        before.close()
 
     def _judge(self) -> None:
         """Find out whether there is an item yet to be given, and from which phase on."""
@@ -329,6 +332,9 @@ class Interleave(Node):
         return f"{where} in pass {of_pass}" if of_pass else where
 
     def close(self) -> None:
-        for upstream in self._upstreams:
-            upstream.close()
         self._held = [None] * self._n
+        close_all(self._upstreams)
+
+
+def _stop() -> NoReturn:
+    raise StopIteration

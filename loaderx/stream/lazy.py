@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any
 
 from loaderx.errors import OptionError
+from loaderx.store.telling import shown
 
 
 def check_function(step: str, function: Any, may_yield: bool = False) -> None:
@@ -20,7 +21,9 @@ def check_function(step: str, function: Any, may_yield: bool = False) -> None:
         What it makes is iterated, so it may be a generator function.
     """
     if not callable(function):
-        raise OptionError(f"function is {function!r}: give a function", option="function", value=function)
+        raise OptionError(
+            f"function is {shown(function)}: give a function", option="function", value=function
+        )
     if _is(function, inspect.iscoroutinefunction) or _is(function, inspect.isasyncgenfunction):
         reason = (
             "is asynchronous, and nothing awaits what it makes: give a plain function, in threads if it waits"
@@ -35,7 +38,10 @@ def check_function(step: str, function: Any, may_yield: bool = False) -> None:
 
 
 def _is(function: Any, kind: Callable[[Any], bool]) -> bool:
-    return kind(function) or kind(getattr(function, "__call__", None))  # noqa: B004 - an object's own
+    try:
+        return kind(function) or kind(getattr(function, "__call__", None))  # noqa: B004 - an object's own
+    except Exception:  # an object that raises when it is asked for a name
+        return False
 
 
 def refuse_lazy(made: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
+from loaderx.errors import OptionError
 from loaderx.stream.tally import Tally
 
 #: Where an item comes from, as nested tuples of what JSON has: what a source gives, and what nodes above it add.
@@ -15,6 +16,9 @@ Key: TypeAlias = Any
 Item: TypeAlias = Any
 #: Of plain JSON.
 State: TypeAlias = Any
+
+#: How many steps a pipeline may have behind one another.
+MOST_DEEP = 100
 
 
 class Node(ABC):
@@ -158,6 +162,20 @@ class Recipe:
     inputs: tuple[Recipe, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     told: Mapping[str, Any] = field(default_factory=dict)
+    #: How many nodes are above one another in it, at most.
+    depth: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        depth = 1 + max((each.depth for each in self.inputs), default=0)
+        if depth > MOST_DEEP:
+            # Each step calls the one before it, and Python's stack has an end.
+            raise OptionError(
+                f"the pipeline has {depth} steps, each behind the one before, and may have {MOST_DEEP}: put several "
+                "functions into one, and give all streams that belong together to one concatenate, interleave or zip",
+                option="steps",
+                value=depth,
+            )
+        object.__setattr__(self, "depth", depth)
 
     def build(self, epoch: int) -> Node:
         """Make the node, and those below it."""

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, cast
 from loaderx.errors import OptionError
 from loaderx.jsonl.parser import Parse, choose_decoder, choose_parser
 from loaderx.store.options import check_count
+from loaderx.store.telling import shown
 from loaderx.stream.arrow import choose_arrow
 from loaderx.stream.arrow_rows import import_pyarrow
 from loaderx.stream.bad_rows import OnError, check_on_error
@@ -337,7 +338,7 @@ class Origins(ABC):
         """
         if not callable(function):
             raise OptionError(
-                f"function is {function!r}: give a function that returns an iterable",
+                f"function is {shown(function)}: give a function that returns an iterable",
                 option="function",
                 value=function,
             )

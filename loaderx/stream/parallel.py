@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from loaderx.stream.calling import complain, explain
 from loaderx.stream.calls import Calls, WorkerType, pickle_function
+from loaderx.stream.ended import close_all
 from loaderx.stream.failure import Carried, load_failure, save_failure
 from loaderx.stream.fault import FaultError
 from loaderx.stream.keys import load_keys, save_keys
@@ -150,5 +151,4 @@ class ParallelMap(MaySkip):
         super().interrupt()
 
     def close(self) -> None:
-        self._calls.close()
-        self._upstream.close()
+        close_all((self._calls, self._upstream))

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from loaderx.errors import OptionError
 from loaderx.jsonl.walk import find_paths
+from loaderx.store.telling import shown
 from loaderx.stream.braces import expand_braces, has_braces
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -80,7 +81,9 @@ def _check_list(option: str, paths: Any) -> Iterable[Any]:
         )
     if isinstance(paths, bytes) or not isinstance(paths, Iterable):
         raise OptionError(
-            f"{option} is {paths!r}: give a path, a pattern, or a list of them", option=option, value=paths
+            f"{option} is {shown(paths)}: give a path, a pattern, or a list of them",
+            option=option,
+            value=paths,
         )
     check_ordered(option, paths)
     return paths
@@ -111,7 +114,7 @@ def _check_file(given: str, path: str, option: str, usual: str) -> None:
 def _expand(path: Any, option: str) -> list[str]:
     path = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(path, str) or not path:
-        raise OptionError(f"a path is {path!r}: name a file, or a pattern", option=option, value=path)
+        raise OptionError(f"a path is {shown(path)}: name a file, or a pattern", option=option, value=path)
     _check_name(path, option)
     absolute = path if path.startswith("/") else os.path.join(os.getcwd(), path)
     may_be_several = has_braces(path)

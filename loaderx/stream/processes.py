@@ -10,6 +10,7 @@ from loaderx.errors import LoaderError
 from loaderx.loader.proxies import Processes, Proxy
 from loaderx.loader.remote import ERROR, Message, load_error
 from loaderx.loader.worker import Worker, advise_on_main, describe_end, say_where_to_define
+from loaderx.store.telling import said
 from loaderx.stream.fault import FaultError
 from loaderx.stream.remote import STUCK, work
 
@@ -81,7 +82,7 @@ class RemoteCaller(Proxy):
         except Exception as error:
             _fault(
                 f"the item does not pickle, and so cannot be sent to a worker process: {type(error).__name__}: "
-                f"{error}. worker_type='thread' sends nothing",
+                f"{said(error)}. worker_type='thread' sends nothing",
                 cause=error,
             )
         try:
@@ -112,7 +113,7 @@ class RemoteCaller(Proxy):
         except Exception as error:
             _fault(
                 f"what the function returned in worker process {worker.pid} does not unpickle here: "
-                f"{type(error).__name__}: {error}",
+                f"{type(error).__name__}: {said(error)}",
                 worker=worker.pid,
                 cause=error,
             )
@@ -139,7 +140,8 @@ class RemoteCaller(Proxy):
             worker = self._worker = self._shared.start()
         except Exception as error:
             _fault(
-                f"no worker process could be started: {type(error).__name__}: {error}. worker_type='thread' needs none",
+                f"no worker process could be started: {type(error).__name__}: {said(error)}. "
+                "worker_type='thread' needs none",
                 cause=error,
             )
         try:
@@ -160,7 +162,7 @@ class RemoteCaller(Proxy):
             if isinstance(cause, ImportError | AttributeError):
                 cure = f". It imports the function by its name: {say_where_to_define()}"
             _fault(
-                f"worker process {worker.pid} could not load the function: {type(cause).__name__}: {cause}{cure}",
+                f"worker process {worker.pid} could not load the function: {type(cause).__name__}: {said(cause)}{cure}",
                 worker=worker.pid,
                 exit_code=code,
                 cause=cause,

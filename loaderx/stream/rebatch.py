@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,9 +38,10 @@ class Rebatch(Node):
 
     def reset(self, state: State | None = None) -> None:
         self._upstream.reset(None if state is None else state["upstream"])
-        # Parts of batches that have not been given: keys as above, the rows, and how many there are in all.
-        self._keys: list[Key] = [] if state is None else load_keys(state["keys"])
-        self._parts: list[Any] = self._rebuild_parts(self._keys)
+        # Batches of which rows have not been given: keys as above, the whole batches, and how many rows that is in all.
+        # They are never cut for what is left: that would copy the rest of a large one for each small one.
+        self._keys: deque[Key] = deque([] if state is None else load_keys(state["keys"]))
+        self._batches: deque[Any] = deque(self._rebuild_batches([key for key, _, _ in self._keys]))
         self._n = sum(end - first for _, first, end in self._keys)
 
     def next(self) -> tuple[Key, Item]:
@@ -57,32 +59,31 @@ class Rebatch(Node):
                 raise complain(error, "rebatch", self._upstream.locate(key)) from error
             if n:
                 self._keys.append((key, 0, n))
-                self._parts.append(batch)
+                self._batches.append(batch)
                 self._n += n
         return self._take(min(self._size, self._n))
 
     def _take(self, n: int) -> tuple[Key, Item]:
         keys, parts = [], []
         while n:
-            key, first, end = self._keys[0]
-            here = min(n, end - first)
-            keys.append((key, first, first + here))
-            if here == end - first:
-                parts.append(self._parts.pop(0))
-                self._keys.pop(0)
+            (key, first, end), batch = self._keys[0], self._batches[0]
+            stop = min(first + n, end)
+            keys.append((key, first, stop))
+            parts.append(batch if (first, stop) == (0, end) else _cut(batch, first, stop))
+            if stop == end:
+                self._keys.popleft()
+                self._batches.popleft()
             else:
-                parts.append(_cut(self._parts[0], 0, here))
-                self._parts[0] = _cut(self._parts[0], here, end - first)
-                self._keys[0] = (key, first + here, end)
-            n -= here
-            self._n -= here
+                self._keys[0] = (key, stop, end)
+            n -= stop - first
+            self._n -= stop - first
         try:
             return keys, _join(parts)
         except Exception as error:
             raise complain(error, "rebatch", self.locate(keys)) from error
 
     def get_state(self) -> State:
-        return {"upstream": self._upstream.get_state(), "keys": save_keys(self._keys, self.shares_keys)}
+        return {"upstream": self._upstream.get_state(), "keys": save_keys(list(self._keys), self.shares_keys)}
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
         parts = iter(self._rebuild_parts([part for key in keys for part in key]))
@@ -92,24 +93,28 @@ class Rebatch(Node):
         return complain(error, "rebatch", self.locate(key), is_held=True)
 
     def _rebuild_parts(self, keys: Sequence[Any]) -> list[Any]:
+        batches = self._rebuild_batches([key for key, _, _ in keys])
+        return [_cut(batch, first, end) for batch, (_, first, end) in zip(batches, keys, strict=True)]
+
+    def _rebuild_batches(self, keys: Sequence[Key]) -> list[Any]:
         # A batch of which several parts are asked for is made once.
         places: dict[Key, int] = {}
         of: list[Key] = []
         at = []
-        for key, _, _ in keys:
+        for key in keys:
             frozen = freeze(key)
             if places.setdefault(frozen, len(of)) == len(of):
                 of.append(key)
             at.append(places[frozen])
         batches = list(map(_as_batch, self._upstream.rebuild(of))) if of else []
-        return [_cut(batches[place], first, end) for place, (_, first, end) in zip(at, keys, strict=True)]
+        return [batches[place] for place in at]
 
     def locate(self, key: Key) -> str:
         first = self._upstream.locate(key[0][0])
         return first if len(key) == 1 else f"{first}, and of {len(key) - 1} more batches"
 
     def close(self) -> None:
-        self._keys, self._parts, self._n = [], [], 0
+        self._keys, self._batches, self._n = deque(), deque(), 0
         self._upstream.close()
 
 

@@ -19,6 +19,7 @@ from loaderx.jsonl.lines_file import read_lines_file
 from loaderx.store.buffers import as_source
 from loaderx.store.folders import find_stores, is_store, is_store_name
 from loaderx.store.format import LINES
+from loaderx.store.telling import said
 from loaderx.stream.node import Item
 from loaderx.stream.regular import as_array, as_number, common_dtype
 
@@ -132,7 +133,7 @@ class LineColumn(Column):
                 return self._encode(value).encode()
             line = value.encode() if isinstance(value, str) else value
         except (TypeError, ValueError, RecursionError) as error:  # an UnicodeEncodeError is a ValueError
-            raise Unfit(f"cannot be a line of JSON: {error}") from error
+            raise Unfit(f"cannot be a line of JSON: {said(error)}") from error
         if b"\n" in line:
             raise Unfit("has a line end within: map it to a dict, such as {'text': text}, which becomes JSON")
         return line
@@ -369,7 +370,7 @@ def _as_array(value: Any) -> tuple[npt.NDArray[Any], bool]:
         try:
             array, is_plain = np.asarray(value), False
         except Exception as error:  # whatever another library's array raises
-            raise Unfit(f"makes no array: {error}") from error
+            raise Unfit(f"makes no array: {said(error)}") from error
     else:
         number = as_number(value)
         if number is None:

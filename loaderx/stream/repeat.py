@@ -69,10 +69,12 @@ class Repeat(Node):
     def _begin_pass(self) -> None:
         following = build_pass(self._recipe, self._epoch, self._pass + 1)
         following.reset()
-        if self._upstream is not None:
-            self._counted = counts_of(add_counts(self._upstream.tally(), self._counted))
-            self._upstream.close()
+        before = self._upstream
+        if before is not None:
+            self._counted = counts_of(add_counts(before.tally(), self._counted))
         self._upstream, self._pass, self._is_empty = following, self._pass + 1, True
+        if before is not None:
+            before.close()
 
     def fraction(self) -> float | None:
         inner = None if self._upstream is None else self._upstream.fraction()

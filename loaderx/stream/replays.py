@@ -12,6 +12,7 @@ from itertools import count, islice
 from typing import Any, NoReturn
 
 from loaderx.errors import LoaderxError, OptionError, StateMismatchError
+from loaderx.store.telling import shown
 from loaderx.stream.calling import describe, explain
 from loaderx.stream.node import Item
 from loaderx.stream.positions import check_number
@@ -168,7 +169,10 @@ class _ReplayReader(Reader):
     def close(self) -> None:
         source, self._source = self._source, None
         if source is not None and hasattr(source, "close"):
-            source.close()
+            try:
+                source.close()
+            except Exception as error:
+                raise self._shards.blame(self._shard, self._at, error)  # noqa: B904 - which has its cause
 
 
 class Iterated:
@@ -187,7 +191,7 @@ class Iterated:
     def __init__(self, iterable: Iterable[Item]) -> None:
         if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
             raise OptionError(
-                f"iterable is {iterable!r}: give what can be iterated", option="iterable", value=iterable
+                f"iterable is {shown(iterable)}: give what can be iterated", option="iterable", value=iterable
             )
         if hasattr(iterable, "__next__"):
             raise OptionError(

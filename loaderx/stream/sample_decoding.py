@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from loaderx.errors import OptionError
+from loaderx.store.telling import shown
 from loaderx.stream.node import Item
 from loaderx.stream.tar_samples import Sample
 
@@ -87,8 +88,8 @@ def choose_sample_decoder(decode: Any) -> Decode | None:
         for extension, function in decode.items():
             if not isinstance(extension, str) or not extension.strip(".") or not callable(function):
                 raise OptionError(
-                    f"decode has {function!r} for {extension!r}: give functions of bytes by extension, such as "
-                    "{'jpg': decode_image}",
+                    f"decode has {shown(function)} for {shown(extension)}: give functions of bytes by extension, "
+                    "such as {'jpg': decode_image}",
                     option="decode",
                     value=decode,
                 )
@@ -97,7 +98,7 @@ def choose_sample_decoder(decode: Any) -> Decode | None:
         chosen: Decode = decode
         return chosen
     raise OptionError(
-        f"decode is {decode!r}: give a function of a sample, a dict of functions by extension, True for the usual "
+        f"decode is {shown(decode)}: give a function of a sample, a dict of functions by extension, True for the usual "
         "ones, or None to have bytes",
         option="decode",
         value=decode,

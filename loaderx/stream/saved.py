@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from loaderx.errors import StateMismatchError
+from loaderx.store.telling import said, shown
 
 STATE_VERSION = 1
 
@@ -39,19 +40,19 @@ def check_state(state: Any, pipeline: list[Any]) -> None:
     version, epoch = state["version"], state["epoch"]
     if type(version) is not int or version != STATE_VERSION:
         raise StateMismatchError(
-            f"the saved state is of version {version!r}, and this release reads {STATE_VERSION}",
+            f"the saved state is of version {shown(version)}, and this release reads {STATE_VERSION}",
             mismatches={"version": (version, STATE_VERSION)},
         )
     if type(epoch) is not int or not 0 <= epoch <= _MOST_EPOCH:
         raise StateMismatchError(
-            f"the saved state is damaged: its epoch is {epoch!r}, and no number from 0 on. Load the one before it",
+            f"the saved state is damaged: its epoch is {shown(epoch)}, and no number from 0 on. Load the one before it",
             mismatches={"epoch": (epoch, "a number")},
         )
     here = json.loads(json.dumps(pipeline))
     try:
         saved = json.loads(json.dumps(state["pipeline"]))
     except (TypeError, ValueError):
-        saved = repr(state["pipeline"])
+        saved = shown(state["pipeline"])
     if saved != here:
         raise StateMismatchError(
             f"the saved state is of another stream: {'; '.join(_differences(saved, here))}. Make this one as that one "
@@ -68,8 +69,8 @@ def own(state: Any) -> Any:
 def refuse_position(error: Exception) -> NoReturn:
     """Raise what says that a state of this pipeline has a position that none of its passes was ever at."""
     raise StateMismatchError(
-        f"the saved state is damaged: its position fits no pass of this stream ({type(error).__name__}: {error}). Load "
-        "the one before it, or begin anew",
+        "the saved state is damaged: its position fits no pass of this stream "
+        f"({type(error).__name__}: {said(error)}). Load the one before it, or begin anew",
         mismatches={"position": ("damaged", "a position that state_dict() gave")},
     ) from error
 

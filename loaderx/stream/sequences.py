@@ -11,6 +11,7 @@ from itertools import accumulate, repeat
 from typing import Any
 
 from loaderx.errors import LoaderxError, OptionError, StateMismatchError, StreamError
+from loaderx.store.telling import said, shown
 from loaderx.stream.calling import HELD, make_anew
 from loaderx.stream.node import Item, Key
 from loaderx.stream.paths import check_ordered
@@ -59,7 +60,7 @@ def check_shards(option: str, value: Any) -> list[Any]:
     check_ordered(option, value)
     if not isinstance(value, Iterable) and not is_sequence(value):
         raise OptionError(
-            f"{option} is {value!r}: give a list, of an item for each shard", option=option, value=value
+            f"{option} is {shown(value)}: give a list, of an item for each shard", option=option, value=value
         )
     return list(value)
 
@@ -366,7 +367,7 @@ def sample_error(error: Exception, where: str, is_held: bool = False) -> Excepti
     if isinstance(error, LoaderxError):
         return error
     explained = StreamError(
-        f"{where}: could not be read: {type(error).__name__}: {error}{HELD if is_held else ''}",
+        f"{where}: could not be read: {type(error).__name__}: {said(error)}{HELD if is_held else ''}",
         node="source",
         function="[i]",
         where=where,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from loaderx.stream.ended import close_all
 from loaderx.stream.node import Item, Key, Node, State
 
 
@@ -47,5 +48,4 @@ class Several(Node):
         return self._upstreams[number].rebuild(keys)
 
     def close(self) -> None:
-        for upstream in self._upstreams:
-            upstream.close()
+        close_all(self._upstreams)

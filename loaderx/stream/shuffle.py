@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loaderx.stream.ended import Ended, end
+from loaderx.stream.ended import Ended, remains
 from loaderx.stream.keys import load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.seeds import Draws, mix
@@ -52,8 +52,12 @@ class Shuffle(Node):
             while len(pairs) < self._size:
                 pairs.append(upstream())
         except StopIteration:
-            self._ended = end(self._upstream)
+            self._end()
         self._is_filled = True
+
+    def _end(self) -> None:
+        self._ended, self._is_filled = remains(self._upstream), True
+        self._upstream.close()
 
     def next(self) -> tuple[Key, Item]:
         pairs = self._pairs
@@ -66,7 +70,7 @@ class Shuffle(Node):
             try:
                 new = self._next()
             except StopIteration:
-                self._ended = end(self._upstream)
+                self._end()
             else:
                 i = self._below(len(pairs))
                 given = pairs[i]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from loaderx.errors import StateMismatchError
+from loaderx.stream.ended import close_all
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.positions import check_list, check_number
 from loaderx.stream.seeds import mix, permutation
@@ -132,7 +133,11 @@ class Source(Node):
             self._unread.append(slot.shard)
         else:
             self._ended = _add_measure(self._ended, slot.shard, slot.measure)
+        self._put(turn, following)
         slot.reader.close()
+
+    def _put(self, turn: int, following: _Slot | None) -> None:
+        """Have a shard read in the place of one that is through; None: there is none."""
         if following is not None:
             self._slots[turn], self._pulls[turn] = following, _nothing
             return
@@ -149,9 +154,8 @@ class Source(Node):
             while len(begun) < self._most_open and (slot := self._begin()) is not None:
                 begun.append(slot)
         except BaseException:
-            for slot in begun:
-                slot.reader.close()
             self._n_begun = before
+            close_all(slot.reader for slot in begun)
             raise
         if not begun:
             raise StopIteration
@@ -300,9 +304,9 @@ class Source(Node):
 
     def close(self) -> None:
         self._n_skipped = self._count_skipped()
-        for slot in self._slots:
-            slot.reader.close()
+        slots = self._slots
         self._set_slots([])
+        close_all(slot.reader for slot in slots)
 
 
 def _nothing() -> Any:

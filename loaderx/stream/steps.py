@@ -10,6 +10,7 @@ import numpy as np
 
 from loaderx.errors import OptionError
 from loaderx.store.options import check_choice, check_count, check_flag
+from loaderx.store.telling import shown
 from loaderx.stream.batch import Batch
 from loaderx.stream.batched import BatchedMap, IndexedBatchedMap
 from loaderx.stream.calling import describe
@@ -77,9 +78,9 @@ class Steps(ABC):
         function : callable
             ``function(item)`` returns the item that takes its place: all of it, not what is to be added. It has to
             return the same for the same arguments, for items that are held (in a buffer, a batch) are made anew when a
-            state is loaded. It may change an item that is a dict, and return it, but not what is in it: lists and
-            arrays may be those of the source, and are changed for all later passes. One that returns nothing makes
-            items that are None; generators and coroutines are refused.
+            state is loaded. One that returns nothing makes items that are None; generators and coroutines are refused.
+            It may change an item that is a dict, and return it, but not what is in it: lists and arrays may be those of
+            the source, and are changed for all later passes.
         batched : bool
             Call it with batches: where the items are dicts, with a dict that has a list of values for each name (None
             for an item without one); otherwise with the list of the items. It returns a dict of lists, or of arrays,
@@ -206,9 +207,9 @@ class Steps(ABC):
         Parameters
         ----------
         function : callable
-            ``function(item)`` returns a list, or what else can be iterated, a generator too; an empty one for no items.
-            None, and a dict, a table or a text, which would come apart as its names or letters, are an error: return a
-            list with it. A state in the midst of an item calls it again and leaves out what was given.
+            ``function(item)`` returns a list, which may be empty, or what else can be iterated, such as a generator.
+            None and what would come apart, as a dict, a table or a text into its names or letters, is an error: return
+            a list with it. A state in the midst of an item calls it again and leaves out what was given.
         on_error : {"raise", "skip"}
             ``"skip"`` leaves out the rest of an item that it raises for, and counts the item.
 
@@ -426,12 +427,16 @@ class Steps(ABC):
             length = check_count("length", length)
         if lengths is not None and (not isinstance(lengths, str) or not lengths):
             raise OptionError(
-                f"lengths is {lengths!r}: give what to put behind the names", option="lengths", value=lengths
+                f"lengths is {shown(lengths)}: give what to put behind the names",
+                option="lengths",
+                value=lengths,
             )
         if isinstance(value, list | Mapping | Set) or (isinstance(value, np.ndarray) and value.ndim):
-            raise OptionError(f"value is {value!r}: give one value to fill with", option="value", value=value)
+            raise OptionError(
+                f"value is {shown(value)}: give one value to fill with", option="value", value=value
+            )
         options = {"columns": names, "length": length, "value": value, "lengths": lengths}
-        return self._then(Pad, options, **{**options, "value": repr(value)})
+        return self._then(Pad, options, **{**options, "value": shown(value)})
 
     def _check_plain(self, step: str) -> None:
         """Raise where batches are of another kind than NumPy's by now."""
@@ -461,7 +466,7 @@ class Steps(ABC):
         """Return dicts, or batches that are dicts, with other names for some: ``{old: new}``."""
         if not isinstance(names, Mapping) or not names:
             raise OptionError(
-                f"names is {names!r}: give a dict of old names and new ones", option="names", value=names
+                f"names is {shown(names)}: give a dict of old names and new ones", option="names", value=names
             )
         _check_names("names", list(names))
         _check_names("names", list(names.values()))
@@ -533,6 +538,8 @@ def _check_names(option: str, names: Any) -> list[str]:
     found = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else []
     if not found or not all(isinstance(name, str) for name in found) or len(set(found)) < len(found):
         raise OptionError(
-            f"{option} is {names!r}: give a name, or a list of different ones", option=option, value=names
+            f"{option} is {shown(names)}: give a name, or a list of different ones",
+            option=option,
+            value=names,
         )
     return found

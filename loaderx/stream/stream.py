@@ -133,7 +133,8 @@ class Stream(Origins, Steps):
         Parameters
         ----------
         streams : sequence of Stream
-            Only the last one may be without end. A later `shuffle` draws their order, too.
+            Only the last one may be without end. A later `shuffle` draws their order, too. What was put together by
+            `concatenate` itself counts as its streams.
 
         Returns
         -------
@@ -142,7 +143,9 @@ class Stream(Origins, Steps):
         found = check_streams(streams, Stream)
         recipes = _recipes(found)
         check_ends(recipes)
-        return cls(Recipe(Concatenate, recipes), found[0].epoch)
+        # As one, however they were put together: a loop that puts one more behind the others makes no deep pipeline.
+        flat = [inner for each in recipes for inner in (each.inputs if each.kind is Concatenate else (each,))]
+        return cls(Recipe(Concatenate, tuple(flat)), found[0].epoch)
 
     @classmethod
     def zip(cls, streams: Sequence[Stream], *, strict: bool = False) -> Self:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from loaderx.errors import LoaderxError, OptionError, StateMismatchError, StreamError
+from loaderx.store.telling import said
 from loaderx.stream.bad_rows import OnError, judge
 from loaderx.stream.calling import HELD, describe
 from loaderx.stream.files import Files
@@ -92,7 +93,7 @@ class WebDataset(Files):
         where = f"{self._paths[shard]}, byte {at}, sample {key}"
         which = "" if member is None else f"member {member!r} of "
         return StreamError(
-            f"{self.called}: {name} raised {type(error).__name__}: {error} (for {which}the item of {where})"
+            f"{self.called}: {name} raised {type(error).__name__}: {said(error)} (for {which}the item of {where})"
             f"{HELD if is_held else ''}",
             node=self.called,
             function=name,

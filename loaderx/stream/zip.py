@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 from loaderx.errors import StreamError
 from loaderx.stream.keys import load_keys, save_keys
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.several import Several
+
+
+class _Failure(NamedTuple):
+    """What is wrong at the end: which input has ended, which has another item, whence, and its state before that."""
+
+    ended: int
+    number: int
+    where: str
+    state: State
 
 
 class Zip(Several):
@@ -46,10 +55,13 @@ class Zip(Several):
         self._nexts = [upstream.next for upstream in self._upstreams]
         self._keys = [] if state is None else load_keys(state["keys"])
         self._items = self._rebuild_inputs(list(enumerate(self._keys)))
+        self._failure: _Failure | None = None
 
     def next(self) -> tuple[Key, Item]:
         # They are kept while something below raises, so that what belongs together stays so.
         keys, items = self._keys, self._items
+        if self._failure is not None:
+            self._fail(self._failure)
         try:
             for upstream in self._nexts[len(keys) :] if keys else self._nexts:
                 key, item = upstream()
@@ -65,24 +77,33 @@ class Zip(Several):
     def _check_all_end(self) -> None:
         """Raise where the input whose turn it is has ended and another has not."""
         ended = len(self._keys)
-        for number in range(len(self._nexts)):
-            where = None
-            if number < ended:
-                where = self._upstreams[number].locate(self._keys[number])
-            elif number > ended:
-                with suppress(StopIteration):
-                    where = self._upstreams[number].locate(self._nexts[number]()[0])
-            if where is not None:
-                raise StreamError(
-                    f"zip: stream {ended} has ended, and stream {number} has not: its next item is that of {where}. "
-                    "Make them as long, or leave out strict=True, which leaves out the rest",
-                    node="zip",
-                    function=None,
-                    where=where,
-                )
+        if ended:
+            self._fail(_Failure(ended, 0, self._upstreams[0].locate(self._keys[0]), None))
+        for number in range(1, len(self._nexts)):
+            upstream = self._upstreams[number]
+            state = json.loads(json.dumps(upstream.get_state()))  # a copy: it may share memory
+            try:
+                key, _ = upstream.next()
+            except StopIteration:
+                continue
+            # The item is gone: it is the state before it that says where this is.
+            self._failure = _Failure(ended, number, upstream.locate(key), state)
+            self._fail(self._failure)
+
+    def _fail(self, failure: _Failure) -> NoReturn:
+        raise StreamError(
+            f"zip: stream {failure.ended} has ended, and stream {failure.number} has not: its next item is that of "
+            f"{failure.where}. Make them as long, or leave out strict=True, which leaves out the rest",
+            node="zip",
+            function=None,
+            where=failure.where,
+        )
 
     def get_state(self) -> State:
-        return {"upstreams": self._input_states(), "keys": save_keys(self._keys, self.shares_keys)}
+        states = self._input_states()
+        if self._failure is not None:
+            states[self._failure.number] = self._failure.state
+        return {"upstreams": states, "keys": save_keys(self._keys, self.shares_keys)}
 
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:
         n = len(self._upstreams)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict, UserDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +12,17 @@ import pytest
 
 from loaderx.errors import OptionError, StreamError
 from loaderx.stream import Stream
+from loaderx.stream.keys import load_keys
 from tests.resume import check_stream_resumes, same
 from tests.stream.pipelines import ITEMS, as_row, numbers, rows
 
 
 def odd_ones_and_the_first(batch: list[int]) -> list[int]:
     return [x for x in batch if x % 2] + batch[:1]
+
+
+def repeat_once(item: Any) -> list[Any]:
+    return [item, item]
 
 
 def odd_columns(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -141,7 +147,47 @@ def test_what_a_batch_is_made_of_is_saved_once() -> None:
     passing = iter(stream)
     next(passing)
     keys = passing.state_dict()["position"]["keys"]
-    assert len(keys["keys"]) == 100 and len(keys["shared"]) == 3
+    assert keys["shared"] == [
+        [50 * i, i, ["columns", ["run", 0, 0, 50], ["run", 50 * i, 1, 50]]] for i in range(3)
+    ]
+    assert len(load_keys(keys)) == 100
+
+
+def test_keys_of_large_batches_take_little_room() -> None:
+    """An item that is left of a large batch has the keys of all: where they are consecutive they are a run."""
+
+    def make() -> Stream:
+        stream = Stream.from_shards([range(60_000)] * 3).map(list, batched=True, batch_size=500)
+        return stream.filter(lambda x: x % 500 == 0).shuffle(100, seed=1)
+
+    passing = iter(make())
+    for _ in range(30):
+        next(passing)
+    state = json.dumps(passing.state_dict())
+    assert len(json.loads(state)["position"]["keys"]["shared"]) >= 40
+    assert len(state) < 100 * 500
+    again = make()
+    again.load_state_dict(json.loads(state))
+    resumed = iter(again)
+    assert json.dumps(resumed.state_dict()) == state
+    assert list(resumed) == list(passing)
+
+
+def test_keys_of_many_batches_resume_in_every_order() -> None:
+    """More batches are held than have their keys as they came."""
+
+    def take_three(batch: list[int]) -> list[int]:
+        return batch[:3]
+
+    def make() -> Stream:
+        source = Stream.from_shards([range(3000), [], range(5000, 7000)])
+        stream = source.filter(lambda x: x % 7 not in (2, 3)).map(take_three, batched=True, batch_size=70)
+        return Stream.concatenate([stream, source.take(5), source.batch(3).take(2)]).shuffle(60)
+
+    check_stream_resumes(make, 40)
+    check_stream_resumes(
+        lambda: make().map(list, batched=True, batch_size=2).flat_map(repeat_once).shuffle(30), 12
+    )
 
 
 class FrameLike:
@@ -323,6 +369,33 @@ def test_pad_takes_one_value_and_says_what_is_no_row() -> None:
         assert next(iter(rows().batch(2).pad("b", value=value)))["b"].tolist() == [[1], [1]]
     with pytest.raises(StreamError, match="row 1 of 'b' is a NoneType, and has to be a list or an array"):
         next(iter(Stream.from_shards([[{"b": [[1], None]}]]).pad()))
+
+
+class Counting(list[int]):
+    """A list that notes how many of its values are copied."""
+
+    n_copied = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        type(self).n_copied += len(found) if isinstance(index, slice) else 0
+        return found
+
+
+@pytest.mark.parametrize("make", [lambda rows: rows, lambda rows: {"a": rows, "b": list(rows)}])
+def test_rebatch_copies_each_row_of_a_large_batch_once(make: Callable[[Any], Any]) -> None:
+    Counting.n_copied = 0
+    stream = Stream.from_shards([[make(Counting(range(1000))), make([1000])]]).rebatch(3)
+    batches = list(stream)
+    assert same(batches, [make(list(range(i, min(i + 3, 1001)))) for i in range(0, 1001, 3)])
+    assert Counting.n_copied == 1000
+
+
+def test_rebatch_goes_on_in_the_midst_of_large_batches() -> None:
+    check_stream_resumes(lambda: Stream.from_shards([range(40)]).batch(15).rebatch(2))
+    check_stream_resumes(lambda: Stream.from_shards([range(40)]).batch(15).rebatch(4).shuffle(3).rebatch(7))
+    arrays = [[np.arange(9), np.arange(4), np.arange(11)]]
+    check_stream_resumes(lambda: Stream.from_shards(arrays).rebatch(2))
 
 
 def test_rebatch_says_that_batches_do_not_go_together() -> None:
