@@ -56,15 +56,17 @@ EAGER_LEVEL = 3
 EAGER_PACKAGES = {"numpy"}
 RUNTIME_PACKAGES = {"numpy", "tqdm", "zstandard"}
 
-#: Optional packages, and the parts that may import them.
+#: Optional packages, and the parts, or single modules of parts, that may import them.
 OPTIONAL_PACKAGES = {
     "obstore": {"remote"},
     "orjson": {"jsonl"},
-    "pyarrow": {"stream"},
+    # Rows of files become Python's in one module; tables are made of items in the other.
+    "pyarrow": {"stream/arrow_rows.py", "stream/formats.py"},
     "datasets": {"stream"},
-    # A stream gives its items as tensors or arrays of theirs where it is asked to.
-    "torch": {"torch", "stream"},
-    "jax": {"jax", "stream"},
+    # A stream gives its items as tensors or arrays of theirs where with_format asks for it: in this module of it alone,
+    # and when it is iterated, so that a stream costs nobody a framework who does not ask for one.
+    "torch": {"torch", "stream/formats.py"},
+    "jax": {"jax", "stream/formats.py"},
     "ray": {"ray"},
     "ml_dtypes": {"arrays", "commands"},
     "sklearn": {"commands"},
@@ -215,7 +217,7 @@ def _judge(root: Path, found: Import) -> str | None:
     if part == "_core" and top in CORE_FORBIDS:
         return f"_core knows only bytes and indices, and imports {top}"
     if top in OPTIONAL_PACKAGES:
-        if part not in OPTIONAL_PACKAGES[top]:
+        if not {part, found.file.relative_to(root).as_posix()} & OPTIONAL_PACKAGES[top]:
             return f"{top} belongs to {', '.join(sorted(OPTIONAL_PACKAGES[top]))}, not to {part}"
         if found.eager and part not in ADAPTERS:
             return f"{top} is optional, and imported before it is used"
@@ -320,8 +322,14 @@ PLANTED = [
     pytest.param("__init__.py", "from loaderx.loader import DataLoader", 1, "imports loader of level 4", id="eager"),
     pytest.param("arrays/dtypes.py", "import ml_dtypes", 1, "before it is used", id="optional_at_top"),
     pytest.param("arrays/dtypes.py", "if True:\n    import ml_dtypes", 2, "before it is used", id="optional_in_if"),
-    pytest.param("arrays/dtypes.py", "def f():\n    import torch", 2, "torch belongs to stream, torch",
+    pytest.param("arrays/dtypes.py", "def f():\n    import torch", 2, "torch belongs to stream/formats.py, torch",
                  id="foreign_optional"),
+    pytest.param("stream/map.py", "def f():\n    import torch", 2, "torch belongs to stream/formats.py, torch",
+                 id="foreign_module"),
+    pytest.param("stream/formats.py", "import jax.numpy", 1, "before it is used", id="optional_at_top_of_its_module"),
+    pytest.param("stream/origins.py", "def f():\n    import pyarrow.parquet", 2, "pyarrow belongs to",
+                 id="foreign_module_within"),
+    pytest.param("loader/steps.py", "def f():\n    import jax", 2, "jax belongs to", id="foreign_part"),
     pytest.param("arrays/write.py", "import tqdm", 1, "before it is used", id="tqdm_at_top"),
     pytest.param("arrays/write.py", "def f():\n    import pandas", 2, "no dependency", id="no_dependency"),
     pytest.param("arrays/write.py", "import os\nx = os.environ", 2, "only _env.py", id="environ"),
@@ -380,6 +388,10 @@ ALLOWED = [
     ("__main__.py", "from loaderx.commands import info\nfrom loaderx.arrays import x"),
     ("convert.py", "from loaderx.commands.convert import main"),
     ("commands/info.py", "from loaderx import Dataset, errors"),
+    (
+        "stream/formats.py",
+        "def f():\n    import torch\n    import jax.numpy\n    import pyarrow\nfrom loaderx.errors import X",
+    ),
     ("torch.py", "import torch\nfrom loaderx.loader import DataLoader"),
     ("jsonl/forager.py", "from loaderx.jsonl import build_index\nfrom loaderx.tokens.dataset import T"),
     (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,14 +175,7 @@ def check_dict_size(codec: CodecOrAuto | None, store: Path | None = None) -> Non
         raise CommandError(f"--dict-size goes with --codec {', '.join(DICTIONARY_CODECS)} or auto{why}")
 
 
-def convert_source(
-    source: Source,
-    path: Path,
-    settings: Settings,
-    *,
-    bar: bool = False,
-    on_written: Callable[[Path, range], None] | None = None,
-) -> Conversion:
+def convert_source(source: Source, path: Path, settings: Settings, *, bar: bool = False) -> Conversion:
     """Write a source into a store.
 
     Parameters
@@ -195,8 +188,6 @@ def convert_source(
         How to write it.
     bar : bool, default False
         Whether to show a progress bar, where stderr is a terminal.
-    on_written : callable, optional
-        Told the store and the indices of its new records, as soon as they are there.
 
     Returns
     -------
@@ -223,8 +214,6 @@ def convert_source(
         codec = choice.codec
     with byte_bar(path.name, num_bytes, shown=bar) as tick:
         records = _write(source, path, codec, settings, tick)
-        if on_written is not None:
-            on_written(path, range(before["records"], before["records"] + records))
     seconds = time.perf_counter() - started
     after = _read_stats(path)
     return Conversion(

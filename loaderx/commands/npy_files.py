@@ -14,6 +14,7 @@ import numpy as np
 from loaderx.commands.bits import copied, fill
 from loaderx.commands.npy_header import NPY_MAGIC, NpyHeader, check_same_items, read_npy_header
 from loaderx.commands.program import CommandError, listed
+from loaderx.store.folders import find_stores
 from loaderx.store.natural import natural_key
 
 ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
@@ -53,6 +54,10 @@ def find_npy_files(sources: Sequence[Path]) -> list[Path]:
                     "add the others one by one with --append"
                 )
             found = [entry for entry in source.iterdir() if _has_suffix(entry, ".npy")]
+            if not found and (stores := find_stores(source)):
+                raise CommandError(
+                    f"{source} is a folder of stores: convert them one by one, such as {source / stores[0]}"
+                )
             if not found:
                 raise CommandError(f"{source} is a folder without .npy files")
             files += found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -22,15 +23,17 @@ from loaderx.commands.program import CommandError, complain, listed
 from loaderx.store import files
 from loaderx.store.create import foreign_files
 from loaderx.store.folders import (
+    appended_together,
     find_stores,
+    held,
     is_leftover,
     is_store,
+    place_to_build,
     put_in_places,
-    taken_back_on_failure,
 )
 from loaderx.store.staging import Staging
 
-#: New stores for a folder that exists are built in a partial folder within it, named after this.
+#: New stores are built in a partial folder whose name has this.
 _SCRATCH = ".npz"
 
 #: The folder of finished stores within a partial folder.
@@ -121,12 +124,9 @@ def _append(
 ) -> dict[str, Conversion]:
     """Append every array to its store, or none."""
     conversions: dict[str, Conversion] = {}
-    written: list[tuple[Path, range]] = []
-    with taken_back_on_failure(lambda: written):
+    with held(folder, _SCRATCH), appended_together(folder, list(paths.values())):
         for name, member in members.items():
-            conversions[name] = convert_source(
-                member, paths[name], settings, bar=bar, on_written=lambda *done: written.append(done)
-            )
+            conversions[name] = convert_source(member, paths[name], settings, bar=bar)
             member.close()
     return conversions
 
@@ -142,15 +142,15 @@ def _build(
     """Make a new store of every array, and put all in their places."""
     conversions = {}
     built = dataclasses.replace(settings, append=False, force=False)
-    # A locked partial folder beside the new folder, or within the one that exists.
-    with Staging(folder / _SCRATCH if os.path.lexists(folder) else folder) as staging:
+    with Staging(place_to_build(folder, _SCRATCH)) as staging:
         built_in = staging.path / _STORES
         files.make_directory(built_in)
         for name, member in members.items():
             conversion = convert_source(member, built_in / paths[name].name, built, bar=bar)
             conversions[name] = dataclasses.replace(conversion, path=paths[name])
             member.close()
-        put_in_places(built_in, folder, replace=settings.force)
+        with held(folder, _SCRATCH) if folder.is_dir() else contextlib.nullcontext():
+            put_in_places(built_in, folder, replace=settings.force)
         files.remove_tree(staging.path)  # with the stores that were replaced
     return conversions
 

@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import os
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +24,7 @@ from loaderx.store.folders import find_stores, is_store
 from loaderx.store.format import LINES
 from loaderx.stream import Stream, WrittenStream
 from loaderx.stream.iterator import StreamIterator
-from loaderx.stream.records import Kind, Layout, read_layout
+from loaderx.stream.records import Kind, Layout, Unfit, read_layout
 
 _VERIFIED_BYTES = 16 << 20
 _VERIFIED_RECORDS = 1 << 16
@@ -64,7 +65,7 @@ def make_stream(options: argparse.Namespace) -> tuple[Stream, Kind | None]:
     files = [str(path) for path in paths]
     on_error: Any = "skip" if options.skip_bad else "raise"
     if name == "parquet":
-        return Stream.from_parquet(files, columns=options.only or None), options.kind
+        return Stream.from_parquet(files, columns=list(dict.fromkeys(options.only)) or None), options.kind
     if name == "arrow":
         stream = Stream.from_arrow(files)
     elif name == "webdataset":
@@ -73,7 +74,7 @@ def make_stream(options: argparse.Namespace) -> tuple[Stream, Kind | None]:
         stream = Stream.from_jsonl(files, on_error=on_error)
     else:
         stream = _load(files[0])
-    return (stream.select(options.only) if options.only else stream), options.kind
+    return (stream.select(list(dict.fromkeys(options.only))) if options.only else stream), options.kind
 
 
 def _load(name: str) -> Stream:
@@ -82,21 +83,33 @@ def _load(name: str) -> Stream:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module and not module.startswith(f"{error.name}."):
-            raise
+            raise _of_theirs(name, f"importing {module}", error) from error
         raise CommandError(
             f"{name}: there is no such file, and no module {module!r} here: {error}"
         ) from error
+    except (Exception, SystemExit) as error:
+        raise _of_theirs(name, f"importing {module}", error) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise CommandError(f"{name}: {module} has no {attribute!r}")
         found = getattr(found, part)
     if not isinstance(found, Stream) and callable(found):
-        found = found()
+        try:
+            found = found()
+        except (Exception, SystemExit) as error:
+            raise _of_theirs(name, f"{attribute}()", error) from error
     if not isinstance(found, Stream):
         raise CommandError(
             f"{name} is of type {type(found).__name__}, and no loaderx.stream.Stream, nor returns one"
         )
     return found
+
+
+def _of_theirs(name: str, what: str, error: BaseException) -> CommandError:
+    """Return what to raise for what somebody's own code raised: it is no fault of this program."""
+    where = traceback.extract_tb(error.__traceback__)
+    last = f" ({where[-1].filename}, line {where[-1].lineno})" if where else ""
+    return CommandError(f"{name}: {what} raised {type(error).__name__}: {error}{last}")
 
 
 def _of_stores(paths: Sequence[Path]) -> tuple[Stream, Kind]:
@@ -277,6 +290,9 @@ def _take(passing: StreamIterator, layout: Layout) -> list[list[memoryview | byt
         item = next(passing, _END)
         if item is _END:
             break
-        block.append(layout.records(item))
+        try:
+            block.append(layout.records(item))
+        except Unfit as unfit:
+            raise MismatchError(f"the stream gives another item than before, which {unfit}") from unfit
         n_bytes += sum(map(len, block[-1]))
     return block

@@ -301,13 +301,10 @@ class TextFile:
                 ended += 1
                 self.checked_bytes = self.text_bytes
         if stream is not None:
-            where = (
-                f"ends in the middle, after {self.text_bytes:,} bytes of text that are whole"
-                if self.read_bytes
-                else "has no bytes at all, and of no text it would have some"
-            )
+            empty = "" if self.read_bytes else ": the file is empty, and one of no text would not be"
             raise ArchiveError(
-                f"{self.path}: cut off: the {kind.name} file {where}",
+                f"{self.path}: cut off: the {kind.name} file ends in the middle, after {self.text_bytes:,} bytes of "
+                f"text that are whole{empty}",
                 file=self.path,
                 problem="cut off",
                 whole_bytes=self.text_bytes,

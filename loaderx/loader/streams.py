@@ -59,6 +59,13 @@ def gathers_in_teams(stream: RandomAccess) -> bool:
     return bool(vars(type(stream)).get("gathers_in_teams"))
 
 
+def _hint_at_batches(stream: Any) -> str:
+    """Return what to say of a `loaderx.stream.Stream`."""
+    if not (hasattr(stream, "__iter__") and hasattr(stream, "num_shards")):
+        return ""
+    return ". A Stream needs no loader: its batch(n) makes batches, and map(num_workers=) has workers"
+
+
 def check_streams(streams: Any) -> tuple[dict[str, RandomAccess], dict[str, int]]:
     """Return the streams as a dict of its own, and the number of records of each.
 
@@ -72,6 +79,7 @@ def check_streams(streams: Any) -> tuple[dict[str, RandomAccess], dict[str, int]
         hint = ""
         if hasattr(streams, "__getitems__"):
             hint = ", such as {'data': " + type(streams).__name__ + "(...)}"
+        hint += _hint_at_batches(streams)
         raise OptionError(
             f"streams is a {type(streams).__name__}: give a dict of names and datasets{hint}",
             option="streams",
@@ -92,7 +100,7 @@ def check_streams(streams: Any) -> tuple[dict[str, RandomAccess], dict[str, int]
         if lacking:
             raise OptionError(
                 f"streams[{name!r}] is a {type(stream).__name__}, which has no {' and no '.join(lacking)}: give a "
-                "Dataset, an array, or an object with both methods",
+                f"Dataset, an array, or an object with both methods{_hint_at_batches(stream)}",
                 option="streams",
                 value=stream,
             )

@@ -13,6 +13,7 @@ from loaderx.errors import ClosedError, LoaderError, OptionError
 from loaderx.loader.ending import Ending
 from loaderx.loader.threads import Outcome, Task, ThreadWorkers
 from loaderx.stream.calling import describe
+from loaderx.stream.failure import Carried
 from loaderx.stream.node import Item, Key
 
 WorkerType: TypeAlias = Literal["thread", "process"]
@@ -162,7 +163,12 @@ class Calls:
         if os.getpid() != self._pid:
             raise self._in_fork()
         self.check_open()  # or `close`, which rings for what was pending, has not seen this one
-        call.wait()
+        try:
+            call.wait()
+        except Exception:
+            raise
+        except BaseException as error:  # Ctrl-C: the call is still to be taken
+            raise Carried(error, is_behind=False) from None
         outcome = call.outcome  # from here on `close` cannot take it away
         if outcome is None:
             raise _closed()
@@ -193,10 +199,12 @@ class Calls:
 
     def rest(self) -> None:
         """End the workers until there is another call: there is none now."""
-        ending, self._ending, self._workers = self._ending, None, None
+        ending = self._ending
         if ending is not None:
-            self._finalizer.detach()
+            # In this order, or Ctrl-C between the two would have left workers that nobody ends.
             ending.end()
+            self._finalizer.detach()
+            self._ending = self._workers = None
 
     def open(self) -> None:
         """Begin anew, without a call."""

@@ -30,13 +30,16 @@ def collate(items: list[Item]) -> Any:
     -------
     dict of lists, or list
         Where all are dicts or other mappings, a dict that has for each name the list of their values; the names are in
-        the order in which they come, and an item without one has None there. Otherwise `items`.
+        the order in which they come, and an item without one has None there. Otherwise, and where no item has a name,
+        `items`.
     """
     kinds = {*map(type, items)}
     if kinds != {dict}:
         if not all(issubclass(kind, Mapping) for kind in kinds):
             return items
         items = list(map(dict, items))
+    if not any(items):
+        return items
     first = items[0]
     try:
         if {*map(len, items)} == {len(first)}:

@@ -8,6 +8,25 @@ from typing import Any
 import loaderx.errors
 from loaderx.errors import LoaderxError, StreamError
 
+
+class Carried(Exception):
+    """An exception that is no `Exception`, on its way through the nodes as if it were: so each is left as it was.
+
+    Only for one that was raised where nothing is half done. `StreamIterator` raises what is carried.
+
+    Parameters
+    ----------
+    error : BaseException
+    is_behind : bool
+        It came in place of an item, which is behind us; otherwise nothing has happened.
+    """
+
+    def __init__(self, error: BaseException, is_behind: bool) -> None:
+        super().__init__(error)
+        self.error = error
+        self.is_behind = is_behind
+
+
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -15,6 +34,8 @@ def save_failure(error: BaseException | None) -> Any:
     """Return an exception as JSON: what it is, what it says, and of one of ours its attributes."""
     if error is None:
         return None
+    if isinstance(error, Carried):
+        error = error.error
     attributes: dict[str, Any] = {}
     if isinstance(error, LoaderxError):
         for name in error.attribute_names:

@@ -10,10 +10,14 @@ from loaderx.errors import StreamError
 from loaderx.stream.calling import explain, refuse_fewer
 from loaderx.stream.collating import check_items
 from loaderx.stream.keys import freeze, load_keys, save_keys
+from loaderx.stream.lazy import refuse_async
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.skipping import MaySkip
 
-_WANTED = "a list of items; what returns a dict of lists is for map(..., batched=True, batch_size=1)"
+_WANTED = (
+    "a list of items, an empty one for none, [item] for one; what returns a dict of lists is for map(..., "
+    "batched=True, batch_size=1)"
+)
 
 
 class FlatMap(MaySkip):
@@ -83,7 +87,9 @@ class FlatMap(MaySkip):
             return (self._key, at), part
 
     def _begin_parts(self, item: Item) -> Iterator[Item]:
-        return iter(check_items(self._function(item), _WANTED))
+        made = self._function(item)
+        refuse_async(made)
+        return iter(check_items(made, _WANTED))
 
     def _begin_item(self) -> None:
         self._leave()

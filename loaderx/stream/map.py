@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from loaderx.errors import StreamError
 from loaderx.stream.calling import explain, make_anew
+from loaderx.stream.lazy import refuse_lazy
 from loaderx.stream.node import Item, Key, Node, State, Transparent
 from loaderx.stream.skipping import MaySkip
 
@@ -38,10 +39,17 @@ class Map(MaySkip, Transparent):
         super().__init__(upstream)
         self._function = function
         self._skips = skips
-        self._call = function if call is None else call
+        self._plain_call = function if call is None else call
 
     def reset(self, state: State | None = None) -> None:
         super().reset(self.load_skipped(state))
+
+    def _call(self, item: Item) -> Item:
+        made = self._plain_call(item)
+        refuse_lazy(made)
+        # Looked at once, for it costs time: a function that does so does it for every item.
+        self._call = self._plain_call  # type: ignore[assignment]
+        return made
 
     def next(self) -> tuple[Key, Item]:
         while True:

@@ -75,7 +75,7 @@ class Node(ABC):
 
     @abstractmethod
     def get_state(self) -> State:
-        """Return where the node is. It may share memory with the node until that goes on: dump it before."""
+        """Return where the node is. What is returned does not change when the node goes on."""
 
     @abstractmethod
     def rebuild(self, keys: Sequence[Key]) -> list[Item]:

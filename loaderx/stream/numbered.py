@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from loaderx.errors import StreamError
 from loaderx.stream.calling import Extras, explain, make_anew
+from loaderx.stream.lazy import refuse_lazy
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.skipping import MaySkip
 
@@ -46,6 +47,7 @@ class NumberedMap(MaySkip):
         # None: the number alone, which needs no detour.
         self._extras = None if seed is None else Extras("map", with_index, seed, epoch).of
         self._skips = skips
+        self._is_looked_at = False
 
     def reset(self, state: State | None = None) -> None:
         inner: State
@@ -54,15 +56,17 @@ class NumberedMap(MaySkip):
         self._upstream.reset(inner)
 
     def next(self) -> tuple[Key, Item]:
-        extras = self._extras
+        function, extras = self._function, self._extras
         while True:
             key, item = self._next()
             number = self._n
             self._n = number + 1
             try:
-                if extras is None:
-                    return (key, number), self._function(item, number)
-                return (key, number), self._function(item, *extras(number, number))
+                made = function(item, number) if extras is None else function(item, *extras(number, number))
+                if not self._is_looked_at:
+                    refuse_lazy(made)
+                    self._is_looked_at = True  # once: a function that does so does it for every item
+                return (key, number), made
             except Exception as error:
                 if not self._skips:
                     raise self._blame(error, (key, number)) from error

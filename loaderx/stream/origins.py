@@ -16,6 +16,7 @@ from loaderx.stream.lines import LineFiles, told_of
 from loaderx.stream.parquet import ParquetFiles, check_names
 from loaderx.stream.paths import Paths, check_ordered, list_files
 from loaderx.stream.replays import Iterated, Replays
+from loaderx.stream.sample_decoding import choose_sample_decoder
 from loaderx.stream.sequences import (
     Ranges,
     Sequences,
@@ -25,7 +26,7 @@ from loaderx.stream.sequences import (
     is_sequence,
 )
 from loaderx.stream.shards import Shards
-from loaderx.stream.webdataset import WebDataset, choose_sample_decoder
+from loaderx.stream.webdataset import WebDataset
 
 
 class Origins(ABC):

@@ -7,9 +7,10 @@ from typing import Any, NoReturn
 
 from loaderx.stream.calling import complain, explain
 from loaderx.stream.calls import Calls, WorkerType, pickle_function
-from loaderx.stream.failure import load_failure, save_failure
+from loaderx.stream.failure import Carried, load_failure, save_failure
 from loaderx.stream.fault import FaultError
 from loaderx.stream.keys import load_keys, save_keys
+from loaderx.stream.lazy import refuse_lazy
 from loaderx.stream.node import Item, Key, Node, State
 from loaderx.stream.skipping import MaySkip
 
@@ -48,6 +49,7 @@ class ParallelMap(MaySkip):
         self._upstream = upstream
         self._function = function
         self._skips = skips
+        self._is_looked_at = False
         call = function if call is None else call
         pickled = pickle_function(call, function) if worker_type == "process" else None
         self._calls = Calls(call, num_workers, pickled)
@@ -70,7 +72,15 @@ class ParallelMap(MaySkip):
                 self._end_or_fail()
             key, (item, error) = self._calls.take()
             if error is None:
-                return key, item
+                if self._is_looked_at:
+                    return key, item
+                try:
+                    refuse_lazy(item)
+                except TypeError as refused:
+                    error = refused
+                else:
+                    self._is_looked_at = True  # once: a function that does so does it for every item
+                    return key, item
             try:
                 if not self._skips or not isinstance(error, Exception) or isinstance(error, FaultError):
                     self._raise(key, error)
@@ -87,6 +97,8 @@ class ParallelMap(MaySkip):
             except StopIteration:
                 self._has_ended = True
             except Exception as error:
+                if isinstance(error, Carried) and not error.is_behind:
+                    raise
                 self._failure = error
             else:
                 calls.submit(key, item)
@@ -108,7 +120,7 @@ class ParallelMap(MaySkip):
             raise complain(error.reason, "map", self.locate(key), is_held) from error.reason
         if isinstance(error, Exception):
             raise explain(error, "map", self._function, self.locate(key), is_held) from error
-        raise error
+        raise Carried(error, is_behind=True)
 
     def get_state(self) -> State:
         return self.save_skipped(

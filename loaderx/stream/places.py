@@ -17,13 +17,21 @@ from loaderx.jsonl.line_writer import LineCodec, LineWriter
 from loaderx.store import files
 from loaderx.store.append import Append
 from loaderx.store.create import foreign_files
-from loaderx.store.folders import find_stores, is_leftover, is_store, put_in_places, taken_back_on_failure
+from loaderx.store.folders import (
+    appended_together,
+    find_stores,
+    held,
+    is_leftover,
+    is_store,
+    place_to_build,
+    put_in_places,
+)
 from loaderx.store.options import CodecOrAuto
 from loaderx.store.staging import Staging
 from loaderx.store.zrecord import Zrecord
 from loaderx.stream.records import ArrayColumn, Column, Kind, Layout, LineColumn, RaggedColumn, store_name
 
-# Within a folder that exists already, new stores are built in a partial folder named after this.
+# New stores are built in a partial folder whose name has this.
 _SCRATCH = ".columns"
 _STORES = "stores"
 
@@ -130,25 +138,28 @@ class Places:
     @contextlib.contextmanager
     def _opened_folder(self) -> Iterator[list[Append]]:
         if self._check_folder():
-            self._check_lengths()
             opened: list[Append] = []
 
             def committed() -> list[tuple[Path, range]]:
                 pairs = zip(self.stores.values(), opened, strict=False)
                 return [(path, append.committed) for path, append in pairs if append.committed is not None]
 
-            with taken_back_on_failure(committed), self._opened(self._target, opened):
-                yield opened
+            with held(self._target, _SCRATCH):
+                self._check_lengths()
+                with (
+                    appended_together(self._target, list(self.stores.values()), committed),
+                    self._opened(self._target, opened),
+                ):
+                    yield opened
             return
-        # A locked partial folder beside the new folder, or within the one that exists.
-        place = self._target / _SCRATCH if os.path.lexists(self._target) else self._target
-        with Staging(place) as staging:
+        with Staging(place_to_build(self._target, _SCRATCH)) as staging:
             built_in = staging.path / _STORES
             files.make_directory(built_in)
             appends: list[Append] = []
             with _named(built_in, self._target), self._opened(built_in, appends):
                 yield appends
-            put_in_places(built_in, self._target, replace=self._settings.overwrite)
+            with held(self._target, _SCRATCH) if self._target.is_dir() else contextlib.nullcontext():
+                put_in_places(built_in, self._target, replace=self._settings.overwrite)
             files.remove_tree(staging.path)  # with the stores that were replaced
 
     @contextlib.contextmanager

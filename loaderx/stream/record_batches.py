@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 from loaderx.errors import StateMismatchError, StreamError
 from loaderx.stream.arrow_rows import import_pyarrow, make_rows
 from loaderx.stream.bad_rows import OnError, judge
+from loaderx.stream.calling import HELD
 from loaderx.stream.node import Item, Key
-from loaderx.stream.shards import MISSING, BlockReader, Pull
+from loaderx.stream.shards import BlockReader, Pull
 
 #: Gives record batches from a row on, each with the number of its first row.
 Batches = Callable[[int], Iterator[tuple[int, Any]]]
@@ -32,17 +33,18 @@ class RowMaker:
         self.name = name
         self._on_error: OnError = on_error
 
-    def judge(self, error: Exception, row: Any, place: int) -> Item:
-        """Return what takes the place of a row, which is a batch of one, or raise."""
-        return judge(self._on_error, error, lambda error: self._explain(error, row, place))
+    def judge(self, error: Exception, row: Any, place: int, is_held: bool = False) -> Item:
+        """Return what takes the place of a row (a batch of one), or raise: always for one that a state holds."""
+        on_error: OnError = "raise" if is_held and self._on_error == "skip" else self._on_error
+        return judge(on_error, error, lambda error: self._explain(error, row, place, is_held))
 
-    def _explain(self, error: Exception, row: Any, place: int) -> StreamError:
+    def _explain(self, error: Exception, row: Any, place: int, is_held: bool) -> StreamError:
         where = f"{self.name}, row {place}"
         column = next((field for i, field in enumerate(row.schema) if _is_bad(row.column(i))), None)
         what = "it" if column is None else f"column {column.name!r} of type {column.type}"
         return StreamError(
             f"{where}: {what} cannot be made into a Python object: {type(error).__name__}: {error}. Give the column "
-            "another type, leave it out, or pass over such rows with on_error='skip'",
+            f"another type, leave it out, or pass over such rows with on_error='skip'{HELD if is_held else ''}",
             node=self._called,
             function=None,
             where=where,
@@ -53,8 +55,8 @@ class RowMaker:
 
         Raises
         ------
-        StateMismatchError
-            One is left out here.
+        StreamError
+            Of one no object can be made, and it is not replaced here.
         """
         wanted = [place - begin for place in places]
         try:
@@ -67,9 +69,7 @@ class RowMaker:
                 try:
                     item = make_rows(row)[0]
                 except Exception as error:
-                    item = self.judge(error, row, place)
-                if item is MISSING:
-                    self.refuse(place, "is to be skipped")
+                    item = self.judge(error, row, place, is_held=True)
                 items.append(item)
             return items
 

@@ -103,25 +103,31 @@ class RaggedColumn(Column):
 
 
 class LineColumn(Column):
-    """Lines of text: an object as JSON.
+    """Lines: of text that is as it is, or of JSON.
 
     Parameters
     ----------
-    as_it_is : bool
-        Whether text and bytes are lines themselves; else they become JSON too.
+    is_text : bool or None
+        Whether items are text or bytes, and lines themselves; else they become JSON. None: as the first one is.
     """
 
     kind = "lines"
 
-    def __init__(self, as_it_is: bool) -> None:
-        self._as_it_is = as_it_is
+    def __init__(self, is_text: bool | None) -> None:
+        self._is_text = is_text
         self._encode = json.JSONEncoder(
             ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
         ).encode
 
     def record(self, value: Any) -> bytes:
+        if self._is_text is None:
+            self._is_text = isinstance(value, str | bytes)
+        if self._is_text and not isinstance(value, str | bytes):
+            raise Unfit(
+                f"is of type {type(value).__name__}, and those before are lines of text: map all to text"
+            )
         try:
-            if not self._as_it_is or not isinstance(value, str | bytes):
+            if not self._is_text:
                 _check_names(value)
                 return self._encode(value).encode()
             line = value.encode() if isinstance(value, str) else value
@@ -203,7 +209,7 @@ def choose_layout(target: Path, items: Sequence[Item], kind: Kind | None) -> Lay
     are_dicts = all(isinstance(item, Mapping) for item in items)
     if kind is None:
         has_arrays = are_dicts and any(_is_binary(value) for item in items for value in item.values())
-        kind = "columns" if has_arrays else _kind_of(items)
+        kind = "columns" if has_arrays else _kind_of(target, items)
     if kind == "columns":
         if not are_dicts:
             odd = next(item for item in items if not isinstance(item, Mapping))
@@ -220,10 +226,14 @@ def choose_layout(target: Path, items: Sequence[Item], kind: Kind | None) -> Lay
                 )
         if not names:
             raise SchemaError(f"{target}: the first item has no names, so there are no columns", path=target)
-        return Layout({name: _column([item[name] for item in items if name in item]) for name in names})
+        return Layout(
+            {name: _column(target, name, [item[name] for item in items if name in item]) for name in names}
+        )
     if kind == "lines":
-        return Layout({None: LineColumn(as_it_is=True)})
-    column = _numbers(items, kind)
+        texts = [isinstance(item, str | bytes) for item in items]
+        # Text beside other items is JSON too: "1" and 1 would be one line.
+        return Layout({None: LineColumn(all(texts) if texts else None)})
+    column = _numbers(target, items, kind)
     if column is None:
         odd = next((item for item in items if not _may_be_numbers(item)), items[0])
         raise SchemaError(
@@ -243,20 +253,20 @@ def read_layout(target: Path) -> Layout | None:
     SchemaError
     """
     if is_store(target):
-        return Layout({None: _column_of_store(target, as_it_is=True)})
+        return Layout({None: _column_of_store(target, is_text=None)})
     names = find_stores(target) if target.is_dir() else []
     columns: dict[str | None, Column] = {
-        name.removesuffix(_SUFFIX): _column_of_store(target / name, as_it_is=False)
+        name.removesuffix(_SUFFIX): _column_of_store(target / name, is_text=False)
         for name in names
         if name.endswith(_SUFFIX)
     }
     return Layout(columns) if columns else None
 
 
-def _column_of_store(path: Path, *, as_it_is: bool) -> Column:
+def _column_of_store(path: Path, *, is_text: bool | None) -> Column:
     if (path / LINES).exists():
         read_lines_file(path)
-        return LineColumn(as_it_is)
+        return LineColumn(is_text)
     schema: Schema = read_schema(path)
     return (
         ArrayColumn(schema.dtype, schema.shape)
@@ -265,37 +275,61 @@ def _column_of_store(path: Path, *, as_it_is: bool) -> Column:
     )
 
 
-def _kind_of(items: Sequence[Item]) -> Kind:
-    column = None if any(isinstance(item, Mapping) for item in items) else _numbers(items, None)
+def _kind_of(target: Path, items: Sequence[Item]) -> Kind:
+    column = None if any(isinstance(item, Mapping) for item in items) else _numbers(target, items, None)
     return "lines" if column is None else column.kind
 
 
-def _column(values: Sequence[Any]) -> Column:
-    return _numbers(values, None) or LineColumn(as_it_is=False)
+def _column(target: Path, name: str, values: Sequence[Any]) -> Column:
+    return _numbers(target, values, None, name) or LineColumn(is_text=False)
 
 
-def _numbers(values: Sequence[Any], kind: Kind | None) -> ArrayColumn | RaggedColumn | None:
-    """Return the column of arrays that some values make, each as it is; None: they make none."""
+def _numbers(
+    target: Path, values: Sequence[Any], kind: Kind | None, name: str | None = None
+) -> ArrayColumn | RaggedColumn | None:
+    """Return the column of arrays that some values make, each as it is; None: they make none.
+
+    Raises
+    ------
+    SchemaError
+        They are arrays, of which nothing else can be made.
+    """
+    try:
+        return _column_of_arrays(values, kind)
+    except Unfit as unfit:
+        if not any(map(_is_array, values)):
+            return None
+        of = "an item" if name is None else f"{name!r} of an item"
+        raise SchemaError(f"{target}: {of} {unfit}", path=target) from unfit.__cause__
+
+
+def _column_of_arrays(values: Sequence[Any], kind: Kind | None) -> ArrayColumn | RaggedColumn | None:
     if all(isinstance(value, bytes | bytearray | memoryview) for value in values):
         return RaggedColumn(_BYTES, ()) if kind != "array" else None
     if not all(map(_may_be_numbers, values)):
         return None
     # An empty list says nothing of a dtype, nor of the shape of its rows.
     telling = [value for value in values if not (isinstance(value, list | tuple) and not value)]
-    try:
-        arrays = [_as_array(value)[0] for value in telling]
-    except Unfit:
+    arrays = [_as_array(value)[0] for value in telling]
+    if not arrays:
         return None
     kinds = {array.dtype.kind for array in arrays}
-    dtype = None if not arrays or ("b" in kinds and len(kinds) > 1) else common_dtype(arrays)
+    dtype = None if "b" in kinds and len(kinds) > 1 else common_dtype(arrays)
     if dtype is None:
-        return None
+        dtypes = ", ".join(sorted({str(array.dtype) for array in arrays}))
+        raise Unfit(
+            f"has another dtype than others, and none holds the values of all ({dtypes}): map them to one"
+        )
     shapes = {array.shape for array in arrays}
     if kind != "ragged" and len(shapes) == 1 and len(telling) == len(values):
         return ArrayColumn(dtype, shapes.pop())
     rows = {shape[1:] for shape in shapes}
     if kind == "array" or len(rows) != 1 or () in shapes:
-        return None
+        told = " and ".join(map(str, sorted(shapes)[:2]))
+        raise Unfit(
+            f"has another shape than others, such as {told}"
+            + ("" if kind == "array" else ", and not only in the first axis")
+        )
     return RaggedColumn(dtype, rows.pop())
 
 
@@ -305,10 +339,12 @@ def _is_binary(value: Any) -> bool:
     )
 
 
+def _is_array(value: Any) -> bool:
+    return _is_binary(value) and not isinstance(value, bytes | bytearray | memoryview)
+
+
 def _may_be_numbers(value: Any) -> bool:
-    return isinstance(value, bool | int | float | complex | list | tuple) or (
-        _is_binary(value) and not isinstance(value, bytes | bytearray | memoryview)
-    )
+    return isinstance(value, bool | int | float | complex | list | tuple) or _is_array(value)
 
 
 def _as_array(value: Any) -> tuple[npt.NDArray[Any], bool]:
@@ -322,7 +358,7 @@ def _as_array(value: Any) -> tuple[npt.NDArray[Any], bool]:
         if found is None or found.dtype.kind not in _NUMBERS:
             raise Unfit("makes no array of numbers in which each of its values is as it is")
         array = found
-    elif _is_binary(value) and not isinstance(value, bytes | bytearray | memoryview):
+    elif _is_array(value):
         try:
             array, is_plain = np.asarray(value), False
         except Exception as error:  # whatever another library's array raises

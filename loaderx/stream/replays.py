@@ -86,7 +86,8 @@ class Replays(Shards):
         """Return what to raise for what the function raised; `is_held`: for an item that a state holds."""
         if isinstance(error, LoaderxError):
             return error
-        explained = explain(error, self.called, self._function, f"{self.name(shard)}, item {place}", is_held)
+        what = f"{self.name(shard)}, item {place}"
+        explained = explain(error, self.called, self._function, what, is_held)
         explained.__cause__ = error
         return explained
 

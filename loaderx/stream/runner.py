@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from loaderx._core.threads import limit_this_thread
 from loaderx.errors import ClosedError, LoaderError
+from loaderx.stream.failure import Carried
 from loaderx.stream.node import Item, Key, Node
 
 
@@ -122,16 +123,27 @@ class Runner:
                     if self.failure is not None:
                         failure, self.failure = self.failure, None
                         try:
-                            raise failure
+                            if isinstance(failure, Exception):
+                                raise failure
+                            raise Carried(failure, is_behind=True)
                         finally:
                             del failure
                     if self._has_ended:
                         raise StopIteration
                     self._check_open()
                     self._change.notify_all()
-                    self._change.wait()
+                    self._sleep()
             finally:
                 self._is_waited_for = False
+
+    def _sleep(self) -> None:
+        """Wait for a change. Where Ctrl-C ends that, nothing has happened."""
+        try:
+            self._change.wait()
+        except Exception:
+            raise
+        except BaseException as error:
+            raise Carried(error, is_behind=False) from None
 
     def _work(self) -> None:
         limit_this_thread(1)
@@ -178,7 +190,7 @@ class Runner:
         try:
             with self._change:
                 while self._is_inside:
-                    self._change.wait()
+                    self._sleep()
             yield
         finally:
             self._is_paused = False

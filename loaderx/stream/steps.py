@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from loaderx.errors import OptionError
-from loaderx.store.options import check_callable, check_choice, check_count, check_flag
+from loaderx.store.options import check_choice, check_count, check_flag
 from loaderx.stream.batch import Batch
 from loaderx.stream.batched import BatchedMap, IndexedBatchedMap
 from loaderx.stream.calling import describe
@@ -19,6 +19,7 @@ from loaderx.stream.concatenate import Concatenate
 from loaderx.stream.filter import Filter, IndexedFilter
 from loaderx.stream.flat_map import FlatMap
 from loaderx.stream.formats import FORMATS, Format, WithFormat
+from loaderx.stream.lazy import check_function
 from loaderx.stream.limits import Skip, Step, Take
 from loaderx.stream.map import Map
 from loaderx.stream.node import Item, Node, Recipe
@@ -77,7 +78,8 @@ class Steps(ABC):
             ``function(item)`` returns the item that takes its place: all of it, not what is to be added. It has to
             return the same for the same arguments, for items that are held (in a buffer, a batch) are made anew when a
             state is loaded. It may change an item that is a dict, and return it, but not what is in it: lists and
-            arrays may be those of the source, and are changed for all later passes.
+            arrays may be those of the source, and are changed for all later passes. One that returns nothing makes
+            items that are None; generators and coroutines are refused.
         batched : bool
             Call it with batches: where the items are dicts, with a dict that has a list of values for each name (None
             for an item without one); otherwise with the list of the items. It returns a dict of lists, or of arrays,
@@ -128,7 +130,8 @@ class Steps(ABC):
         Threads do not survive a fork: an iterator that has workers raises `LoaderError` in a forked process, where
         another one can be made.
         """
-        _check_function(function)
+        batched = check_flag("batched", batched)
+        check_function("map", function, may_yield=batched)
         seed = _check_rng(check_flag("with_rng", with_rng), seed)
         with_index = check_flag("with_index", with_index)
         told: dict[str, Any] = {"function": describe(function)}
@@ -189,7 +192,7 @@ class Steps(ABC):
         -------
         Stream
         """
-        _check_function(function)
+        check_function("filter", function)
         told: dict[str, Any] = {"function": describe(function)}
         options: dict[str, Any] = {"function": function}
         _add_on_error(on_error, told, options)
@@ -204,8 +207,8 @@ class Steps(ABC):
         ----------
         function : callable
             ``function(item)`` returns a list, or what else can be iterated, a generator too; an empty one for no items.
-            A dict, a table or a text, which would come apart as its names or letters, is an error: return a list with
-            it. A state in the midst of an item calls it again and leaves out what was given.
+            None, and a dict, a table or a text, which would come apart as its names or letters, are an error: return a
+            list with it. A state in the midst of an item calls it again and leaves out what was given.
         on_error : {"raise", "skip"}
             ``"skip"`` leaves out the rest of an item that it raises for, and counts the item.
 
@@ -213,7 +216,7 @@ class Steps(ABC):
         -------
         Stream
         """
-        _check_function(function)
+        check_function("flat_map", function, may_yield=True)
         told: dict[str, Any] = {"function": describe(function)}
         options: dict[str, Any] = {"function": function}
         _add_on_error(on_error, told, options)
@@ -252,7 +255,7 @@ class Steps(ABC):
         -------
         Stream
         """
-        _check_function(function)
+        check_function("tap", function)
         return self._then(Tap, {"function": function}, function=describe(function))
 
     def shuffle(self, buffer_size: int | None, seed: int = DEFAULT_SEED, max_input_shards: int = 10) -> Self:
@@ -265,9 +268,9 @@ class Steps(ABC):
         ----------
         buffer_size : int or None
             Items that are held. How far an item may come before its place is bounded by it; behind its place it may
-            come as far as chance has it. None: no buffer, but all items in a random order, each as likely at any
-            place; for sources that can be read in any order, and steps behind them that do something with each item
-            for itself.
+            come as far as chance has it. It comes before the seed: ``shuffle(42)`` has a buffer of 42 items. None: no
+            buffer, but all items in a random order, each as likely at any place; for sources that can be read in any
+            order, and steps behind them that do something with each item for itself.
         seed : int
             A second shuffle in a chain has another order, also with the same seed; streams that are zipped have the
             same one, if they have the same shards.
@@ -505,12 +508,6 @@ def shuffle_shards(recipe: Recipe, seed: int, most_open: int) -> Recipe:
     if recipe.kind is Concatenate:
         recipe = recipe.with_options(seed=seed)
     return recipe.with_inputs(lambda each: shuffle_shards(each, seed, most_open))
-
-
-def _check_function(function: Any) -> None:
-    check_callable("function", function)
-    if function is None:
-        raise OptionError("function is None: give a function", option="function", value=None)
 
 
 def _add_on_error(on_error: OnError, told: dict[str, Any], options: dict[str, Any]) -> None:

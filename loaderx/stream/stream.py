@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from types import FunctionType
 from typing import Any, Self
 
 from loaderx.errors import OptionError
@@ -332,6 +333,18 @@ class Stream(Origins, Steps):
     def __getstate__(self) -> dict[str, Any]:
         # A pass does not pickle: its state does.
         return {**self.__dict__, "_newest": None}
+
+
+def _rename(mixin: type) -> None:
+    # So that Python's own errors about arguments call the methods what users do.
+    for name, each in vars(mixin).items():
+        function = getattr(each, "__func__", each)
+        if isinstance(function, FunctionType):
+            function.__qualname__ = f"Stream.{name}"
+
+
+_rename(Origins)
+_rename(Steps)
 
 
 def _recipes(streams: Sequence[Stream]) -> tuple[Recipe, ...]:

@@ -20,6 +20,8 @@ from loaderx.stream.records import Kind, Layout, Unfit, choose_layout, read_layo
 # So many first items say what all become, or fewer large ones.
 _TELLING_ITEMS = 1024
 _REPORTED_S = 0.1
+# What is within further lists and dicts than this is not looked at.
+_DEPTH = 8
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def write_items(
             path=target,
         )
     with reporting(progress, None) as report:
-        head = [] if there is not None else _take_head(passing, settings.chunk_bytes)
+        head = [] if there is not None else _take_head(passing, settings.chunk_bytes, report)
         layout = there or choose_layout(target, [item for _, item in head], settings.kind)
         waiting = _Waiting(target, layout, passing, report)
         for key, item in head:
@@ -88,28 +90,36 @@ def write_items(
     )
 
 
-def _take_head(passing: StreamIterator, most_bytes: int) -> list[tuple[Key, Item]]:
+def _take_head(passing: StreamIterator, most_bytes: int, report: Report) -> list[tuple[Key, Item]]:
     head: list[tuple[Key, Item]] = []
     n_bytes = 0
+    reported_at = time.monotonic()
     while len(head) < _TELLING_ITEMS and n_bytes < most_bytes:
         try:
             head.append(passing.pull())
         except StopIteration:
             break
         n_bytes += _about_bytes(head[-1][1])
+        if (now := time.monotonic()) - reported_at > _REPORTED_S:
+            report(0)  # that it goes on
+            reported_at = now
     return head
 
 
-def _about_bytes(item: Item) -> int:
+def _about_bytes(item: Item, depth: int = _DEPTH) -> int:
     """Return about how many bytes an item takes; what has none to speak of counts nothing."""
-    n_bytes = 0
-    for value in item.values() if isinstance(item, Mapping) else [item]:
-        of_array = getattr(value, "nbytes", None)
-        if isinstance(of_array, int):
-            n_bytes += of_array
-        elif isinstance(value, str | bytes | list):
-            n_bytes += len(value)
-    return n_bytes
+    if isinstance(item, str | bytes | bytearray):
+        return len(item)
+    if depth == 0:
+        return 0
+    if isinstance(item, Mapping | list | tuple):
+        values = item.values() if isinstance(item, Mapping) else item
+        return 8 * len(item) + sum(_about_bytes(value, depth - 1) for value in values)
+    try:
+        n_bytes = item.nbytes
+    except Exception:  # there is none, or another library's array has none of its own
+        return 0
+    return n_bytes if isinstance(n_bytes, int) else 0
 
 
 class _Waiting:

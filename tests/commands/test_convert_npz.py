@@ -310,7 +310,7 @@ def test_damage_in_a_later_array_takes_the_earlier_ones_back(
 
 
 def test_what_cannot_be_taken_back_is_said(
-    fails: Fails, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, fails: Fails, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_dataset(tmp_path / "out/a.zr", LABELS)
     write_dataset(tmp_path / "out/b.zr", LABELS)
@@ -324,15 +324,19 @@ def test_what_cannot_be_taken_back_is_said(
     def convert_the_first(source: object, path: Path, *details: object, **options: object) -> object:
         return real(source, path, *details, **options) if path.name == "a.zr" else fail()  # type: ignore[arg-type]
 
-    monkeypatch.setattr(npz_folder, "convert_source", convert_the_first)
-    monkeypatch.setattr(Zrecord, "delete", fail)
-    line = fails("convert", tmp_path / "set.npz", tmp_path / "out", "--append")
+    with monkeypatch.context() as failing:
+        failing.setattr(npz_folder, "convert_source", convert_the_first)
+        failing.setattr(Zrecord, "delete", fail)
+        line = fails("convert", tmp_path / "set.npz", tmp_path / "out", "--append")
     assert line == (
         "loaderx convert: the disk went away; and what was appended to "
-        f"{tmp_path}/out/a.zr could not be deleted again"
+        f"{tmp_path}/out/a.zr could not be deleted again; the next append to the folder tries it anew"
     )
-    assert sorted(os.listdir(tmp_path / "out")) == ["a.zr", "b.zr"]
     np.testing.assert_array_equal(read_all(tmp_path / "out/b.zr"), LABELS)
+    assert run("convert", tmp_path / "set.npz", tmp_path / "out", "--append").code == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["a.zr", "b.zr"]
+    for name in ("a", "b"):
+        np.testing.assert_array_equal(read_all(tmp_path / f"out/{name}.zr"), np.concatenate([LABELS, LABELS]))
 
 
 def test_without_exchange_stores_are_still_replaced(

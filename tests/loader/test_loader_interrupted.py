@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -16,55 +14,14 @@ import pytest
 
 import loaderx.loader
 from loaderx import ClosedError, DataLoader
-from loaderx.loader import dataloader
+from tests.interrupting import Lines, interrupt, lines_of
 from tests.loader.kit import ArrayStream
 
-FOLDER = str(Path(loaderx.loader.__file__).parent)
-LOCK_LINES = {
-    number
-    for number, line in enumerate(Path(dataloader.__file__).read_text("utf-8").splitlines(), 1)
-    if line.strip() == "with self._lock:"
-}
+at_line = Lines(Path(loaderx.loader.__file__).parent, ("with self._lock:",)).at
 
 
 def numbers() -> dict[str, Any]:
     return {"x": ArrayStream(np.arange(1000))}
-
-
-@contextlib.contextmanager
-def at_line(number: int, act: Callable[[], object]) -> Iterator[Callable[[], bool]]:
-    """Act before the so many-th line that this thread runs of the loader; gives whether it came to that."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, arg: object) -> Any:
-        nonlocal count
-        if not frame.f_code.co_filename.startswith(FOLDER):
-            return None
-        # At the end of a `with`, before the lock is let go, Python looks for no signals.
-        if event == "line" and frame.f_lineno not in LOCK_LINES:
-            count += 1
-            if count == number:
-                sys.settrace(None)
-                act()
-        return trace
-
-    sys.settrace(trace)
-    try:
-        yield lambda: count >= number
-    finally:
-        sys.settrace(None)
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
-def lines_of(call: Callable[[int], bool]) -> int:
-    """Call with 1, 2, ... until the call says that there is no such line; returns how many there were."""
-    number = 1
-    while call(number):
-        number += 1
-    return number - 1
 
 
 @pytest.fixture(autouse=True)

@@ -36,6 +36,18 @@ CASES: dict[str, tuple[Callable[[], Stream], list[Any]]] = {
         lambda: Stream.from_shards([[{"x": 1}, {"y": 2, "x": 3}, {}, {"z": 4}, {"z": 5}]]).batch(2),
         [{"x": [1, 3], "y": [None, 2]}, {"z": [None, 4]}, {"z": [5]}],
     ),
+    "batch of dicts without a name": (
+        lambda: Stream.from_shards([[{}, {}, {}, {"x": 1}]]).batch(2),
+        [[{}, {}], {"x": [None, 1]}],
+    ),
+    "map of batches of dicts without a name": (
+        lambda: Stream.from_shards([[{}, {}, {}]]).map(lambda batch: batch, batched=True, batch_size=2),
+        [{}, {}, {}],
+    ),
+    "rebatch of dicts without a name": (
+        lambda: Stream.from_shards([[{}, {}, {}]]).batch(1).rebatch(2),
+        [[{}, {}], [{}]],
+    ),
     "map of batches": (
         lambda: numbers().map(odd_ones_and_the_first, batched=True, batch_size=4),
         [1, 3, 0, 11, 4, 13, 15, 13, 20],
@@ -77,7 +89,7 @@ CASES: dict[str, tuple[Callable[[], Stream], list[Any]]] = {
             .shuffle(4)
             .batch(2)
         ),
-        [[15, 3], [1, 3], [11, 1], [13, 13], [13, 11]],
+        [[15, 11], [1, 3], [13, 11], [13, 3], [13, 1]],
     ),
     "rebatch": (lambda: numbers().batch(3).rebatch(5), [ITEMS[:5], ITEMS[5:10], ITEMS[10:]]),
     "rebatch smaller": (

@@ -228,7 +228,9 @@ def test_an_empty_file_whose_name_says_that_it_is_compressed(tmp_path: Path) -> 
         if not suffix:
             assert list(Stream.from_jsonl(path)) == []
             continue
-        with pytest.raises(ArchiveError, match=r"cut off: the .* file has no bytes at all"):
+        with pytest.raises(
+            ArchiveError, match=r"cut off: .* the file is empty, and one of no text would not"
+        ):
             list(Stream.from_jsonl(path))
         assert list(Stream.from_jsonl(path, on_error="skip")) == []
 
@@ -389,7 +391,7 @@ class TestArrow:
         next(buffered)
         state = json.dumps(buffered.state_dict())
         refused = iter(make(on_error="skip").shuffle(6))
-        with pytest.raises(StateMismatchError, match=r"row . of .*is to be skipped"):
+        with pytest.raises(StreamError, match=r"row .: column .*The state holds what was made of this item"):
             refused.load_state_dict(json.loads(state))
 
     def test_times_to_the_nanosecond(self) -> None:

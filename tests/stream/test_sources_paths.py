@@ -255,6 +255,36 @@ def test_a_path_stays_right_in_another_directory(tree: Path, monkeypatch: pytest
     assert list(stream) == [1, 1, 1]
 
 
+class Elsewhere(type(Path())):  # type: ignore[misc]
+    """A path that is shown in another way than it is opened, as those of other libraries are."""
+
+    def __str__(self) -> str:
+        return f"memory:{os.path.basename(os.fspath(self))}"
+
+    def __fspath__(self) -> str:
+        return "/".join(self.parts).removeprefix("/")
+
+
+def test_a_list_of_whatever_names_a_path(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    single: list[Any] = [
+        Path("part2.jsonl"),
+        "part1.jsonl",
+        tree / "part10.jsonl",
+        Elsewhere(tree / "part2.jsonl"),
+    ]
+    expected = [str(tree / f"part{n}.jsonl") for n in (2, 1, 10, 2)]
+    assert list_files(single) == expected
+    assert list_files(iter(single[:3])) == expected[:3]
+    # One that is a pattern changes nothing for the others.
+    assert list_files([*single, "part1?.jsonl"]) == [*expected, str(tree / "part10.jsonl")]
+    with pytest.raises(OptionError, match="paths is empty"):
+        list_files([])
+    for wrong in ("", b"part1.jsonl"):
+        with pytest.raises(OptionError, match="name a file, or a pattern"):
+            list_files(["part1.jsonl", wrong])  # type: ignore[list-item]
+
+
 def test_ten_thousand_files_are_not_opened_for_the_first_item(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,8 +20,9 @@ from loaderx.stream.sequences import Ranges, Sequences
 from loaderx.stream.shards import MISSING
 from loaderx.stream.stream import Stream
 from loaderx.tokens import TokensDataset, tokenize
-from tests.resume import same
+from tests.resume import check_stream_resumes, same
 from tests.stream.source_kit import check_resume, check_source, json_lines
+from tests.stream.workers_kit import ten
 
 SHARDS: list[Sequence[Any]] = [[1, {"a": 2}], [], (3,), ["a", "b"], range(5, 9), np.arange(2)]
 EXPECTED = [1, {"a": 2}, 3, "a", "b", 5, 6, 7, 8, np.int64(0), np.int64(1)]
@@ -359,6 +360,19 @@ class TestShuffleOfAll:
         source = Stream.from_dataset(range(50))
         expected = [-i for i in source.shuffle(None, 2) if i % 3]
         assert list(source.filter(lambda i: i % 3).map(lambda i: -i).shuffle(None, 2)) == expected
+
+    def test_it_goes_below_workers_and_threads(self) -> None:
+        """Their items keep the order that they get, so it is the same which of the two is first."""
+        source = Stream.from_dataset(range(30))
+        expected = [10 * i for i in source.shuffle(None, 2) if i % 3]
+        steps: dict[str, Callable[[Stream], Stream]] = {
+            "workers": lambda stream: stream.filter(lambda i: i % 3).map(ten, num_workers=2),
+            "prefetch": lambda stream: stream.filter(lambda i: i % 3).prefetch(3).map(ten),
+            "both": lambda stream: stream.map(ten, num_workers=3).prefetch(2).filter(lambda i: i % 30),
+        }
+        for name, step in steps.items():
+            made = check_stream_resumes(lambda: step(source).shuffle(None, 2), runs_ahead=True)  # noqa: B023
+            assert made == list(step(source.shuffle(None, 2))) == expected, name
 
     @pytest.mark.parametrize(
         "make",

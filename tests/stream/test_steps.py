@@ -244,6 +244,42 @@ def test_steps_of_ours_say_what_item_they_cannot_take() -> None:
         assert caught.value.function is None
 
 
+async def awaited(x: int) -> int:
+    return x
+
+
+LAZY: dict[str, tuple[Stream, str]] = {
+    "generator": (numbers().map(lambda x: (i for i in range(x))), "map: .*a generator, which is no item"),
+    "generator of workers": (
+        numbers().map(lambda x: (i for i in range(x)), num_workers=2),
+        "map: .*a generator, which is no item",
+    ),
+    "generator, with_index": (
+        numbers().map(lambda x, i: (j for j in range(i)), with_index=True),
+        "map: .*a generator, which is no item",
+    ),
+    "coroutine": (numbers().map(lambda x: awaited(x)), "map: .*has to be awaited"),
+    "parts that are awaited": (numbers().flat_map(lambda x: awaited(x)), "flat_map: .*has to be awaited"),  # type: ignore[arg-type, return-value]
+    "no parts": (numbers().flat_map(lambda x: None), "flat_map: .*returned None: .*an empty one"),  # type: ignore[arg-type, return-value]
+    "parts of text": (numbers().flat_map(lambda x: "abc"), r"flat_map: .*letter by letter.*\[item\] for one"),
+    "parts of a dict": (numbers().flat_map(lambda x: {"a": [x]}), r"flat_map: .*a dict, .*\[item\] for one"),
+}
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_what_a_function_returns_that_is_surely_no_item(name: str) -> None:
+    stream, message = LAZY[name]
+    passing = iter(stream)
+    for place in ("index 0", "index 1"):
+        with pytest.raises(StreamError, match=f"{message}.*shard 0, {place}"):
+            next(passing)
+    passing.close()
+
+
+def test_none_is_an_item() -> None:
+    assert list(numbers().take(3).map(lambda x: None)) == [None] * 3
+
+
 def test_a_function_that_raises_stop_iteration_does_not_end_the_stream() -> None:
     def stop(x: int) -> int:
         raise StopIteration

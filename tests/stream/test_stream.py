@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from loaderx import DataLoader
 from loaderx.errors import OptionError, StateMismatchError
 from loaderx.stream import Stream, StreamIterator
 from tests.stream.pipelines import ITEMS, double, is_odd, numbers, rows
@@ -164,6 +165,58 @@ def test_repr_shows_the_steps() -> None:
     )
 
 
+def test_repr_of_a_pass_shows_where_it_is() -> None:
+    stream = numbers().map(double)
+    stream.set_epoch(2)
+    passing = iter(stream)
+    assert repr(passing) == f"<StreamIterator of {repr(stream)[8:-1]}, epoch 2, 0% read>"
+    list(passing)
+    assert repr(passing).endswith(", epoch 2, 100% read>")
+    passing.close()
+    assert repr(passing).endswith(", epoch 2, closed>")
+    assert repr(iter(numbers().repeat())).endswith(", epoch 0, under way>")
+    assert repr(iter(Stream.from_jsonl(["missing.jsonl"]))).endswith(", epoch 0, under way>")
+
+
+def test_wrong_arguments_are_those_of_a_stream() -> None:
+    for call, name in (
+        (lambda: numbers().map(), "map"),  # type: ignore[call-arg]
+        (lambda: numbers().shuffle(3, size=4), "shuffle"),  # type: ignore[call-arg]
+        (lambda: Stream.from_jsonl(path="x"), "from_jsonl"),  # type: ignore[call-arg]
+    ):
+        with pytest.raises(TypeError, match=rf"^Stream\.{name}\(\) "):
+            call()
+
+
+def test_a_stream_has_no_length_and_a_loader_says_what_to_do() -> None:
+    with pytest.raises(TypeError, match="has no len"):
+        len(numbers())  # type: ignore[arg-type]
+    for given in (numbers(), {"x": numbers()}):
+        with pytest.raises(OptionError, match=r"A Stream needs no loader: its batch\(n\) makes batches"):
+            DataLoader(given)  # type: ignore[arg-type]
+
+
+def test_a_loop_over_epochs_goes_on_in_the_epoch_of_a_state() -> None:
+    def train(stream: Stream, most: int) -> list[tuple[int, int]]:
+        given = []
+        for epoch in range(stream.epoch, 3):
+            stream.set_epoch(epoch)
+            for item in stream:
+                given.append((epoch, item))
+                if len(given) == most:
+                    return given
+        return given
+
+    whole = train(numbers().shuffle(5), 100)
+    for n in (1, 12, 13, 14, 20, 38, 39):
+        stream = numbers().shuffle(5)
+        begun = train(stream, n)
+        state = stream.state_dict()
+        again = numbers().shuffle(5)
+        again.load_state_dict(state)
+        assert begun + train(again, 100) == whole
+
+
 def test_num_shards() -> None:
     two = Stream.from_shards([[1], [2]])
     assert numbers().num_shards == 4
@@ -187,9 +240,29 @@ def test_num_shards() -> None:
     assert Stream.from_shards([]).num_shards == 0
 
 
+def later(x: int) -> Iterator[int]:
+    yield x
+
+
+async def awaited(x: int) -> int:
+    return x
+
+
+class Later:
+    def __call__(self, x: int) -> Iterator[int]:
+        yield x
+
+
 WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: numbers().map(None), "function is None"),  # type: ignore[arg-type]
-    (lambda: numbers().map(3), "give a function"),  # type: ignore[arg-type]
+    (lambda: numbers().map(3), "function is 3: give a function$"),  # type: ignore[arg-type]
+    (lambda: numbers().map(later), "map: the function yields, .* or flat_map"),
+    (lambda: numbers().map(functools.partial(later)), "map: the function yields, .* or flat_map"),
+    (lambda: numbers().map(Later()), "map: the function yields, .* or flat_map"),
+    (lambda: numbers().filter(later), "filter: the function yields"),
+    (lambda: numbers().tap(later), "tap: the function yields"),
+    (lambda: numbers().map(awaited), "map: the function is asynchronous"),
+    (lambda: numbers().flat_map(awaited), "flat_map: the function is asynchronous"),  # type: ignore[arg-type]
     (lambda: numbers().map(double, batch_size=3), "batch_size is for functions of batches"),
     (lambda: numbers().map(double, drop_last=True), "drop_last is for functions of batches"),
     (lambda: numbers().map(double, seed=3), "seed is for functions that are given random numbers"),

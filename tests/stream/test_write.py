@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from loaderx import Dataset, RaggedDataset, Zrecord
-from loaderx.errors import DictionaryError, NotAStoreError, OptionError, SchemaError, StreamError
+from loaderx.errors import (
+    DictionaryError,
+    NotAStoreError,
+    OptionError,
+    SchemaError,
+    StoreLockedError,
+    StreamError,
+)
 from loaderx.jsonl import JsonlDataset
 from loaderx.loader.dataloader import DataLoader
 from loaderx.store import files
@@ -72,18 +79,24 @@ def contents(folder: Path) -> dict[str, Any]:
         pytest.param([np.ones((2, 2)), np.ones((1, 2))], "ragged", [[[1, 1], [1, 1]], [[1, 1]]], id="rows"),
         pytest.param([b"ab", b"", bytearray(b"c")], "ragged", [[97, 98], [], [99]], id="bytes"),
         pytest.param([{"a": 1}, {"b": None}], "lines", [{"a": 1}, {"b": None}], id="dicts"),
-        pytest.param([{"a": np.int64(1)}, {"a": [2]}], "columns", None, id="dicts_with_arrays"),
+        pytest.param([{"a": np.int64(1)}, {"a": 2}], "columns", None, id="dicts_with_arrays"),
         pytest.param([1, None], "lines", [1, None], id="numbers_and_none"),
         pytest.param([1, True], "lines", [1, True], id="numbers_and_bools"),
         pytest.param([2**64, 1], "lines", [2**64, 1], id="beyond_64_bits"),
         pytest.param([["a"], [1, [2]]], "lines", [["a"], [1, [2]]], id="nested"),
+        pytest.param([2**60 + 1, 0.5], "lines", [2**60 + 1, 0.5], id="no_float_holds_it"),
+        pytest.param([[2**60 + 1, 0.5]], "lines", [[2**60 + 1, 0.5]], id="no_float_holds_it_in_a_list"),
+        pytest.param([-(2**63), 2**63], "lines", [-(2**63), 2**63], id="no_dtype_holds_both"),
+        pytest.param([2**63, 1], "array", [2**63, 1], id="uint64"),
+        pytest.param([[2**63 + 1, 1], [1, 2]], "array", [[2**63 + 1, 1], [1, 2]], id="uint64_in_lists"),
+        pytest.param([1 + 2j, 3.5, 1], "array", [1 + 2j, 3.5 + 0j, 1 + 0j], id="complex"),
     ],
 )
 def test_what_items_become(tmp_path: Path, items: list[Any], kind: str, records: list[Any]) -> None:
     written = of(*items).write(tmp_path / "a.zr")
     assert (written.kind, written.first, written.records) == (kind, 0, len(items))
     if kind == "columns":
-        assert read(tmp_path / "a.zr" / "a.zr") == [1, [2]]
+        assert read(tmp_path / "a.zr" / "a.zr") == [1, 2]
     else:
         assert read(tmp_path / "a.zr") == records
         assert written.stores == {}
@@ -333,7 +346,7 @@ REFUSED = [
         lambda: of(np.ma.masked_array([1, 2], [True, False])),
         {},
         SchemaError,
-        "type MaskedArray is nothing",
+        "lose its mask",
         id="masked",
     ),
     pytest.param(
@@ -446,4 +459,76 @@ def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tmp_path / "b.zr", progress=lambda done, total: told.append((done, total))
     )
     assert told[-1] == (24_000, 24_000)  # a pass that has ended is all there is
-    assert told[0] == (8, None)
+    assert told[0] == (0, None)
+
+
+def test_an_item_that_holds_itself(tmp_path: Path) -> None:
+    item: dict[str, Any] = {"a": 1}
+    item["b"] = item
+    with pytest.raises(SchemaError, match=r"cannot be a line of JSON"):
+        of(item).write(tmp_path / "a.zr")
+
+
+# ---- Other writers of the same place ------------------------------------------------------------------------------
+
+
+def meanwhile(items: list[Any], number: int, action: Callable[[], object]) -> Stream:
+    """Return a stream during which something happens, when it comes to an item."""
+
+    def act(item: Any, at: int) -> Any:
+        if at == number:
+            action()
+        return item
+
+    return Stream.from_shards([items]).map(act, with_index=True)
+
+
+def fail() -> None:
+    raise ValueError("broken off")
+
+
+ROW = {"a": b"x", "b": 1}
+
+
+def test_what_another_has_appended_is_not_taken_back(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    of(ROW).write(path)
+    stream = meanwhile([ROW] * 2000, 0, lambda: of(*[ROW] * 20).write(path))
+    with pytest.raises(StreamError, match="broken off"):
+        stream.map(lambda item, at: fail() if at == 1500 else item, with_index=True).write(
+            path, chunk_bytes=10
+        )
+    assert {store.name: len(Zrecord(store, mode="r")) for store in path.iterdir()} == {"a.zr": 21, "b.zr": 21}
+
+
+@pytest.mark.parametrize("other", [[ROW], [{"c": b"1"}], [3]])
+def test_new_columns_do_not_replace_what_came_meanwhile(tmp_path: Path, other: list[Any]) -> None:
+    path = tmp_path / "c"
+    stream = meanwhile([ROW] * 2000, 1500, lambda: of(*other).write(path))
+    with pytest.raises(NotAStoreError, match="another writer has put stores there meanwhile"):
+        stream.write(path, chunk_bytes=10)
+    expected = tmp_path / "expected"
+    of(*other).write(expected)
+    assert list(contents(path).values()) == list(contents(expected).values())
+    assert [each.name for each in tmp_path.iterdir() if each.name[0] == "."] == []
+
+
+def test_a_new_store_does_not_replace_what_came_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "a.zr"
+    stream = meanwhile([1] * 2000, 1500, lambda: of(7).write(path))
+    with pytest.raises(NotAStoreError, match="another writer has put something there meanwhile"):
+        stream.write(path, chunk_bytes=10)
+    assert read(path) == [7]
+
+
+def test_overwriting_columns_waits_for_their_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "c"
+    of(ROW).write(path)
+    monkeypatch.setattr("loaderx.store.folders._TIMEOUT_S", 0.1)
+    with Zrecord(path / "b.zr") as writer:
+        writer.append(bytes(8), 1, 8)
+        with pytest.raises(StoreLockedError):
+            of({"a": b"y", "b": 2}).write(path, overwrite=True)
+        assert len(writer) == 2
+    assert read(path / "a.zr") == [[120]]
+    assert [each.name for each in path.iterdir() if each.name[0] == "."] == []
