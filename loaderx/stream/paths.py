@@ -65,7 +65,7 @@ def list_files(paths: Paths, option: str = "paths", usual: str = "*.jsonl") -> l
     # Looked at all at once: ten thousand take a millisecond so.
     if all(named) and all(type(path) is str for path in named):
         together = "\0".join(named)
-        if not _is_magic(together) and "{" not in together:
+        if not _is_magic(together) and "{" not in together and _count_nuls(together) == len(named) - 1:
             here = os.getcwd() if not all(path.startswith("/") for path in named) else ""
             return [path if path.startswith("/") else os.path.join(here, path) for path in named]
     return [each for path in named for each in _expand(path, option)]
@@ -139,13 +139,19 @@ def _expand(path: Any, option: str) -> list[str]:
     return found
 
 
+def _count_nuls(path: str) -> int:
+    """Return how many NULs are in a path, and -1 where it cannot be the name of a file for another reason."""
+    try:
+        return os.fsencode(path).count(b"\0")
+    except UnicodeEncodeError:
+        return -1
+
+
 def _check_name(path: str, option: str) -> None:
     """Raise `OptionError` for what no file can be called, of which Python says neither what it is nor where."""
-    try:
-        problem = "a NUL in it" if b"\0" in os.fsencode(path) else None
-    except UnicodeEncodeError:
-        problem = "half of a surrogate pair in it"
-    if problem is not None:
+    nuls = _count_nuls(path)
+    if nuls:
+        problem = "a NUL in it" if nuls > 0 else "half of a surrogate pair in it"
         raise OptionError(
             f"a path is {path!r}, and no file has a name with {problem}: name a file, or a pattern",
             option=option,

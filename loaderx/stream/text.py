@@ -210,9 +210,9 @@ class _PlainLines:
         return min(1.0, self.at / max(1, self._size))
 
     def close(self) -> None:
-        if self._number >= 0:
-            os.close(self._number)
-            self._number = -1
+        number, self._number = self._number, -1
+        if number >= 0:
+            os.close(number)
 
     # A pass that is left in the middle leaves nothing to warn of.
     __del__ = close
