@@ -5,7 +5,8 @@
   has shown that it gives every item. ``map`` returns a new row with a part of the text, ``filter`` keeps three of four,
   the shuffle buffer holds 10,000 rows, and a batch has 32. A loop in Python, with orjson and without any step, is what
   an iterator of Python's objects can reach.
-- **Samples.** A tar archive of 20,000 samples of two members: 100 bytes of text, and a number in JSON.
+- **Samples.** A tar archive of 20,000 samples of two members: 100 bytes of text, and a number in JSON. torchdata reads
+  no archives itself: its nodes get samples from a loop over Python's `tarfile`.
 - **First row.** 10,000 files of one line, named by a pattern and read in a random order: from the call to the first
   row.
 - **State.** `state_dict()` with a shuffle buffer that is full; the least of several.
@@ -35,8 +36,8 @@ from benchmarks.store import Bench
 from benchmarks.store import Size as Turns
 from benchmarks.streamers import WAYS, list_streamers
 
-OWN, PEER, LOOP, TAR = "loaderx", "Hugging Face", "orjson, a loop", "webdataset"
-ROWS = dict.fromkeys(WAYS, (OWN, PEER)) | {"plain": (OWN, PEER, LOOP), "tar": (OWN, TAR, PEER)}
+OWN, PEER, LOOP, TAR, NODES = "loaderx", "Hugging Face", "orjson, a loop", "webdataset", "torchdata nodes"
+ROWS = dict.fromkeys(WAYS, (OWN, PEER)) | {"plain": (OWN, PEER, LOOP), "tar": (OWN, TAR, NODES, PEER)}
 TITLES = {
     "plain": "Lines of JSONL",
     "map": "Lines, mapped",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import tarfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -131,6 +132,41 @@ class WebDataset:
         return found
 
 
+class TarSamples:
+    """What is wrapped where a package reads no archives: samples by `tarfile`, members by their names as they come."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        sample: dict[str, Any] = {}
+        with tarfile.open(self._file, "r|") as archive:
+            for member in archive:
+                key, _, extension = member.name.partition(".")
+                if sample and sample["__key__"] != key:
+                    yield sample
+                    sample = {}
+                content = archive.extractfile(member)
+                assert content is not None, "all members are files"
+                sample["__key__"], sample[extension] = key, content.read()
+        if sample:
+            yield sample
+
+
+class TorchDataNodes:
+    """torchdata's nodes, which leave the reading to what they wrap."""
+
+    def prepare(self) -> str:
+        """Import the package."""
+        self._nodes = import_or_explain("torchdata.nodes")
+        return str(import_or_explain("torchdata").__version__)
+
+    def samples(self, file: Path) -> Iterable[Any]:
+        """Return the samples of a tar archive."""
+        found: Iterable[Any] = self._nodes.Loader(self._nodes.IterableWrapper(TarSamples(file)))
+        return found
+
+
 class BareLoop:
     """A loop over the lines of files in Python, with orjson: what a stream of Python objects can reach at best."""
 
@@ -163,6 +199,12 @@ def list_streamers() -> dict[str, Contender]:
         Contender("loaderx", "loaderx", OwnStream, OWN_HINT),
         Contender("Hugging Face", PEER, HuggingFace, LEGACY_HINT),
         Contender("webdataset", "webdataset", WebDataset, EXTRA_HINT),
+        Contender(
+            "torchdata nodes",
+            "torchdata",
+            TorchDataNodes,
+            "pip install --target DIR/torchdata torch torchdata==0.11.0, then --peers DIR",
+        ),
         Contender("orjson, a loop", "orjson", BareLoop, EXTRA_HINT),
     ]
     return {contender.name: contender for contender in every}

@@ -632,6 +632,15 @@ TARGETS = (
     Target(
         "stream", "samples of a tar archive over webdataset", "tar", "loaderx", "webdataset", "at least", 2.0
     ),
+    Target(
+        "stream",
+        "samples of a tar archive over torchdata nodes",
+        "tar",
+        "loaderx",
+        "torchdata nodes",
+        "at least",
+        2.0,
+    ),
     Target("stream", "first row of 10,000 files", "first", "loaderx", None, "at most", 20.0, "ms"),
     Target("stream", "a state, 1,000 rows held", "state", "1,000 rows held", None, "at most", 200.0, "us"),
     Target("stream", "a state, 10,000 rows held", "state", "10,000 rows held", None, "at most", 2000.0, "us"),
