@@ -25,7 +25,8 @@ from loaderx.store.format import LINES
 from loaderx.stream import Stream, WrittenStream
 from loaderx.stream.arrow_types import Typed, read_dtypes
 from loaderx.stream.iterator import StreamIterator
-from loaderx.stream.records import Kind, Layout, Unfit, read_layout
+from loaderx.stream.layout import Layout, read_layout
+from loaderx.stream.records import Kind, Unfit
 
 _VERIFIED_BYTES = 16 << 20
 _VERIFIED_RECORDS = 1 << 16

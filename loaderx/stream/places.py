@@ -29,7 +29,8 @@ from loaderx.store.folders import (
 from loaderx.store.options import CodecOrAuto
 from loaderx.store.staging import Staging
 from loaderx.store.zrecord import Zrecord
-from loaderx.stream.records import ArrayColumn, Column, Kind, Layout, LineColumn, RaggedColumn, store_name
+from loaderx.stream.layout import Layout, store_name
+from loaderx.stream.records import ArrayColumn, Column, Kind, LineColumn, RaggedColumn
 
 # New stores are built in a partial folder whose name has this.
 _SCRATCH = ".columns"

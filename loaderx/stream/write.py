@@ -13,9 +13,10 @@ from loaderx.errors import RecordTooLargeError, SchemaError
 from loaderx.store.append import Append
 from loaderx.store.progress import Progress, Report, reporting
 from loaderx.stream.iterator import StreamIterator
+from loaderx.stream.layout import Layout, choose_layout, read_layout
 from loaderx.stream.node import Item, Key
 from loaderx.stream.places import HeadRecords, Places, Settings
-from loaderx.stream.records import Kind, Layout, Unfit, choose_layout, read_layout
+from loaderx.stream.records import Kind, Unfit
 
 # So many first items say what all become, or fewer large ones.
 _TELLING_ITEMS = 1024
