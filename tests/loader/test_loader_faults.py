@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from loaderx import ClosedError, CorruptRecordError, DataLoader, Dataset, LoaderError, write_dataset
+from tests.forking import in_child
 from tests.loader.kit import ArrayStream, CountingStream, Gate, fail_on_sevens
 from tests.resume import same
 
@@ -227,29 +228,6 @@ def test_ctrl_c_while_waiting_leaves_the_step_as_it_was() -> None:
             assert loader.step == 0
         gate.opened.set()
         assert [next(loader)["x"].tolist() for _ in range(4)] == [[0], [1], [2], [3]]
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Fork, and return the exit code of a child that does the work: 0, or 1 where it raised."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.005)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    pytest.fail("the child hangs")
 
 
 @pytest.mark.parametrize("num_workers", [0, 3])

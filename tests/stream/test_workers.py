@@ -23,6 +23,7 @@ import pytest
 from loaderx.errors import ClosedError, LoaderError, OptionError, StateMismatchError, StreamError
 from loaderx.stream import Stream
 from loaderx.stream.failure import load_failure, save_failure
+from tests.forking import in_child
 from tests.stream import workers_kit as kit
 from tests.stream.workers_kit import Watched
 
@@ -939,29 +940,6 @@ def test_a_parent_that_is_killed_leaves_no_workers(tmp_path: Path) -> None:
 
 
 # ---- Forks ----------------------------------------------------------------------------------------------------------
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Fork, and return the exit code of a child that does the work: 0, or 1 where it raised."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.005)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    pytest.fail("the child hangs")
 
 
 @pytest.mark.parametrize("name", ["threads", "processes", "prefetch", "both"])
