@@ -128,8 +128,11 @@ class Node(ABC):
 
     @classmethod
     def count_shards(cls, options: Mapping[str, Any], inputs: Sequence[int]) -> int:
-        """Return into how many parts its items can be divided by shards: those of its inputs are given."""
-        return inputs[0]
+        """Return into how many parts its items can be divided by shards: those of its inputs are given.
+
+        What numbers its items gives others where only some of the shards are below it.
+        """
+        return min(1, inputs[0]) if cls.freezes_order else inputs[0]
 
     @classmethod
     def is_endless(cls, options: Mapping[str, Any], inputs: Sequence[bool]) -> bool:

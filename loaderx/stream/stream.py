@@ -44,7 +44,9 @@ class Stream(Origins, Steps):
         The epoch of the next pass.
     num_shards : int
         Into how many parts the items can be divided by shards: those of the source; of streams behind one another their
-        sum, of a mixture the least of them, for each part needs all of it, and of streams side by side 1.
+        sum, of a mixture the least of them, for each part needs all of it. 1 of streams side by side, and behind
+        `skip`, `take`, `step` and functions that are given the number of the item, for which items there are depends on
+        all shards.
 
     Examples
     --------

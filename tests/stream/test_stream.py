@@ -221,18 +221,20 @@ def test_a_loop_over_epochs_goes_on_in_the_epoch_of_a_state() -> None:
 def test_num_shards() -> None:
     two = Stream.from_shards([[1], [2]])
     assert numbers().num_shards == 4
-    every = (
-        numbers()
-        .map(double)
-        .filter(is_odd)
-        .flat_map(lambda x: [x])
-        .tap(double)
-        .shuffle(3)
-        .skip(1)
-        .take(3)
-        .step(2)
-    )
+    every = numbers().map(double).filter(is_odd).flat_map(lambda x: [x]).tap(double).shuffle(3)
     assert every.num_shards == 4
+    for numbering in (
+        every.skip(1),
+        every.take(3),
+        every.step(2),
+        every.map(lambda x, n: n, with_index=True),
+        every.filter(lambda x, n: bool(n), with_index=True),
+        every.map(lambda x, n: n, with_index=True, batched=True),
+        every.map(lambda x, n: n, with_index=True, num_workers=2),
+    ):
+        # Which items there are depends on all shards.
+        assert numbering.num_shards == numbering.prefetch(2).num_shards == 1
+    assert Stream.from_shards([]).take(3).num_shards == 0
     assert numbers().map(list, batched=True).batch(2).rebatch(3).repeat().num_shards == 4
     assert rows().select("a").rename({"a": "b"}).drop("b").with_format("numpy").num_shards == 4
     assert Stream.concatenate([numbers(), two]).num_shards == 6
