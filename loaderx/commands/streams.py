@@ -23,7 +23,7 @@ from loaderx.jsonl.lines_file import read_lines_file
 from loaderx.store.folders import find_stores, is_store
 from loaderx.store.format import LINES
 from loaderx.stream import Stream, WrittenStream
-from loaderx.stream.arrow_types import Typed, read_dtypes
+from loaderx.stream.arrow_types import Typed, common_dtypes
 from loaderx.stream.iterator import StreamIterator
 from loaderx.stream.layout import Layout, read_layout
 from loaderx.stream.records import Kind, Unfit
@@ -109,8 +109,8 @@ def _load(name: str) -> Stream:
 
 
 def _typed(stream: Stream, files: Sequence[str], kind: Kind | None) -> Stream:
-    """Return rows of tables whose numbers have the dtypes of the first file, where they become arrays."""
-    return stream.map(Typed(read_dtypes(files[0]))) if kind == "columns" else stream
+    """Return rows of tables whose numbers have the dtypes that all files have them in, where they become arrays."""
+    return stream.map(Typed(common_dtypes(files))) if kind == "columns" else stream
 
 
 def _of_theirs(name: str, what: str, error: BaseException) -> CommandError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,14 +37,22 @@ class Typed:
         return row
 
 
-def read_dtypes(path: str) -> dict[str, np.dtype[Any]]:
-    """Return the dtypes of a file's columns that have numbers, or lists of numbers.
+def common_dtypes(paths: Sequence[str]) -> dict[str, np.dtype[Any]]:
+    """Return the dtypes of the columns that have numbers, or lists of numbers, and have them in one dtype in all files.
 
     Parameters
     ----------
-    path : str
-        A Parquet file, or an Arrow IPC file or stream.
+    paths : sequence of str
+        Parquet files, or Arrow IPC files or streams.
     """
+    common = _dtypes_of(paths[0])
+    for path in paths[1:]:
+        found = _dtypes_of(path)
+        common = {name: dtype for name, dtype in common.items() if found.get(name) == dtype}
+    return common
+
+
+def _dtypes_of(path: str) -> dict[str, np.dtype[Any]]:
     with open(path, "rb") as file:
         magic = file.read(6)
     arrow = import_pyarrow()

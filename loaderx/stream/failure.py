@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,14 @@ def save_failure(error: BaseException | None) -> Any:
     if isinstance(error, Carried):
         error = error.error
     attributes: dict[str, Any] = {}
-    if isinstance(error, LoaderxError):
+    if isinstance(error, OSError) and error.errno is not None and not isinstance(error, LoaderxError):
+        name = error.filename
+        attributes = {
+            "errno": error.errno,
+            "strerror": error.strerror,
+            "filename": os.fspath(name) if isinstance(name, str | os.PathLike) else None,
+        }
+    elif isinstance(error, LoaderxError):
         for name in error.attribute_names:
             value = getattr(error, name)
             if isinstance(value, Path):
@@ -49,11 +57,17 @@ def save_failure(error: BaseException | None) -> Any:
 
 
 def load_failure(saved: Any) -> BaseException | None:
-    """Return the exception that `save_failure` saved, without its cause. One that is not ours is a StreamError."""
+    """Return the exception that `save_failure` saved, without its cause.
+
+    One that is neither ours nor the system's is a StreamError.
+    """
     if saved is None:
         return None
     name, message, attributes = saved
     kind = getattr(loaderx.errors, name, None) if name in loaderx.errors.__all__ else None
+    if kind is None and "errno" in attributes:
+        # Of the number it has the class that fits, such as FileNotFoundError.
+        return OSError(*(attributes[name] for name in ("errno", "strerror", "filename")))
     if kind is None:
         return StreamError(
             f"{name}: {message} (raised before the state was saved, for an item that came next then)",

@@ -293,6 +293,34 @@ def test_columns_of_a_table_keep_their_dtypes(run: Run, tmp_path: Path, suffix: 
     assert list(JsonlDataset(tmp_path / "c" / "gaps.zr")[:]) == [1, None, 3]
 
 
+@pytest.mark.needs_pyarrow
+@pytest.mark.parametrize(
+    ("first", "second", "dtype", "values"),
+    [
+        ("int32", "double", np.float64, [1, 0.5]),
+        ("float", "double", np.float64, [0.5, 0.1]),
+        ("float", "int64", np.float64, [0.5, 2**24 + 1]),
+        ("int8", "int8", np.int8, [1, 2]),
+        ("int8", "int16", np.int64, [1, 300]),
+    ],
+)
+def test_dtypes_that_files_do_not_share_change_no_value(
+    run: Run, tmp_path: Path, first: str, second: str, dtype: Any, values: list[Any]
+) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    paths = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
+    for path, kind, value in zip(paths, (first, second), values, strict=True):
+        column = pyarrow.array(
+            [value], getattr(pyarrow, {"float": "float32", "double": "float64"}.get(kind, kind))()
+        )
+        pyarrow.parquet.write_table(pyarrow.table({"x": column}), path)
+    assert run("convert", *paths, tmp_path / "c", "--kind", "columns", "--verify").err == ""
+    written = Dataset(tmp_path / "c" / "x.zr")
+    assert (written.dtype, written[:].tolist()) == (dtype, values)
+
+
 def test_verifying_goes_block_by_block(
     run: Run, jsonl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -430,6 +430,18 @@ def test_what_is_not_of_ours_comes_again_as_a_stream_error() -> None:
     assert load_failure(save_failure(None)) is None
 
 
+def test_an_error_of_the_system_is_one_of_its_kind_again() -> None:
+    for error in (
+        FileNotFoundError(2, "not there", Path("a.jsonl")),
+        PermissionError(13, "no"),
+        OSError(5, "EIO"),
+    ):
+        again = load_failure(through_json(save_failure(error)))
+        assert type(again) is type(error)
+        assert str(again) == str(error).replace("PosixPath('a.jsonl')", "'a.jsonl'")
+    assert isinstance(load_failure(through_json(save_failure(OSError("without a number")))), StreamError)
+
+
 def test_a_path_in_an_error_stays_one() -> None:
     from loaderx.errors import JsonlError
 
