@@ -241,6 +241,12 @@ def _convert_stream(
     for counted in written.counts:
         if n := counted.get("skipped"):
             complain("loaderx convert", f"warning: {count(n, 'item')} left out by {counted['step']}")
+        if n := counted.get("skipped_shards"):
+            complain(
+                "loaderx convert",
+                f"warning: of {count(n, 'file')} the rest was left out by {counted['step']}: cut off, damaged, or not "
+                "to be read; without skipping them, the first is an error that names it",
+            )
     details: dict[str, Any] = {"kind": written.kind, "counts": written.counts}
     if written.stores:
         stores = {name: _store_facts(conversion) for name, conversion in by_name.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from loaderx.errors import ArchiveError, OptionError
-from loaderx.stream.arrow_rows import import_pyarrow, rows_at_once
+from loaderx.stream.arrow_rows import import_pyarrow, is_of_machine, rows_at_once
 from loaderx.stream.bad_rows import OnError
 from loaderx.stream.files import Files
 from loaderx.stream.node import Item
@@ -185,7 +185,7 @@ class _IpcFile:
         return fraction
 
     def _refuse(self, error: Exception) -> NoReturn:
-        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+        if is_of_machine(error):
             raise error  # the machine's, which says nothing about what is in the file
         raise ArchiveError(
             f"{self._path}: cannot be read as an Arrow IPC file or stream: {error}",

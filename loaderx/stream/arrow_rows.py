@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ from loaderx.errors import MissingDependencyError
 # Rows that become Python objects at a time, and about how many bytes of them.
 _MOST_ROWS = 1024
 _MOST_BYTES = 4 << 20
+_NO_MEMORY_BYTES = 1 << 46
 
 
 def import_pyarrow(module: str = "pyarrow") -> ModuleType:
@@ -31,6 +33,17 @@ def import_pyarrow(module: str = "pyarrow") -> ModuleType:
             package="pyarrow",
             extra="arrow",
         ) from error
+
+
+def is_of_machine(error: Exception) -> bool:
+    """Return whether what reading a file raised is the machine's, which says nothing about what is in the file.
+
+    A damaged file may ask for memory that no machine has: that is the file's.
+    """
+    if isinstance(error, MemoryError):
+        asked = [int(number) for number in re.findall(r"\d+", str(error))]
+        return max(asked, default=0) < _NO_MEMORY_BYTES
+    return getattr(error, "errno", None) is not None
 
 
 def rows_at_once(n_rows: int, n_bytes: int) -> int:

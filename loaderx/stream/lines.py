@@ -259,8 +259,10 @@ def is_json(parse: Parse) -> bool:
 
 
 def told_of(parse: Parse) -> str:
-    """Return what a state says of a parser: orjson's and json's are one, and differ in numbers beyond 64 bits only."""
-    return "json" if is_json(parse) else describe(parse)
+    """Return what a state says of a parser: orjson's and json's differ in numbers beyond 64 bits, and in NaN."""
+    if not is_json(parse):
+        return describe(parse)
+    return "json" if parse is parse_json else "orjson"
 
 
 def without_end(line: bytes) -> bytes:

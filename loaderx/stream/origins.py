@@ -96,7 +96,8 @@ class Origins(ABC):
         [{'n': 1}, {'n': 2}]
         """
         parser = choose_parser(parse)
-        told = {"parse": told_of(parser)}
+        # Where none is named, what is installed does.
+        told = {"parse": "any" if parse is None else told_of(parser)}
         return cls._of(LineFiles(list_files(paths), "from_jsonl", parser, check_on_error(on_error), told))
 
     @classmethod

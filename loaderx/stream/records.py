@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -187,7 +188,7 @@ def _check_names(value: Any) -> None:
     """Raise where a dict, or one within, has other names than text: JSON would make text of them."""
     if isinstance(value, dict):
         for name, each in value.items():
-            if type(name) is not str:
+            if not isinstance(name, str):
                 raise TypeError(f"the name {name!r} of a dict is no text")
             _check_names(each)
     elif isinstance(value, list | tuple):
@@ -201,6 +202,9 @@ def _plain(value: Any) -> Any:
     is_masked = isinstance(value, np.ma.MaskedArray)
     if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biufU" and not is_masked:
         return value.tolist()
+    if isinstance(value, Mapping):
+        _check_names(dict(value))
+        return dict(value)
     raise TypeError(
         f"a value of type {type(value).__name__} is nothing that JSON has: map it to text, numbers, lists or dicts, or "
         "the item to a dict of arrays, whose names become stores of their own"

@@ -99,8 +99,16 @@ class Runner:
         self._pid = os.getpid()
         # A daemon, or the interpreter would wait for it before it calls what ends it.
         thread = threading.Thread(target=self._work, name="loaderx-prefetch", daemon=True)
-        thread.start()
+        self._ident = None
         self._thread = thread
+        try:
+            thread.start()
+        except BaseException:
+            # Where it has not begun, it never shall: Ctrl-C may come before it runs, and another one is begun then.
+            with self._change:
+                if self._ident is None:
+                    self._thread = None
+            raise
 
     def _check_open(self) -> None:
         if self._is_stopping:
@@ -156,7 +164,10 @@ class Runner:
             raise Carried(error, is_behind=False) from None
 
     def _work(self) -> None:
-        self._ident = threading.get_ident()
+        with self._change:
+            if threading.current_thread() is not self._thread:
+                return
+            self._ident = threading.get_ident()
         limit_this_thread(1)
         pairs, following = self.pairs, self._node.next
         while self._may_go_on():

@@ -326,3 +326,14 @@ def test_verifying_goes_block_by_block(
 ) -> None:
     monkeypatch.setattr(streams, "_VERIFIED_RECORDS", 7)
     assert run("convert", jsonl, tmp_path / "c", "--kind", "columns", "--verify").code == 0
+
+
+def test_a_file_that_is_cut_off_is_told_of(run: Run, fails: Fails, tar: Path, tmp_path: Path) -> None:
+    tar.write_bytes(tar.read_bytes()[:20_000])
+    assert "cut off" in fails("convert", tar, tmp_path / "c")
+    code, _, err = run("convert", tar, tmp_path / "c", "--skip-bad")
+    assert code == 0
+    assert err.startswith(
+        "loaderx convert: warning: of 1 file the rest was left out by source: cut off, damaged"
+    )
+    assert 0 < len(RaggedDataset(tmp_path / "c" / "cls.zr")) < 30

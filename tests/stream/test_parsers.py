@@ -9,7 +9,7 @@ from typing import Any, Literal
 import orjson
 import pytest
 
-from loaderx.errors import JsonlError
+from loaderx.errors import JsonlError, StateMismatchError
 from loaderx.jsonl.parser import choose_parser
 from loaderx.stream import Stream
 
@@ -45,3 +45,17 @@ def test_what_orjson_refuses(text: str, tmp_path: Path) -> None:
     assert found == "\ud800" or found == [math.inf] or not math.isfinite(found)
     with pytest.raises(JsonlError, match=r"a\.jsonl"):
         read(tmp_path / "a.jsonl", text, "orjson")
+
+
+def test_a_parser_that_was_named_is_in_the_state(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("1\n2\n")
+    states = {parse: Stream.from_jsonl(path, parse=parse).state_dict() for parse in ("json", "orjson", None)}
+    for parse, state in states.items():
+        for other in states:
+            stream = Stream.from_jsonl(path, parse=other)
+            if other == parse:
+                stream.load_state_dict(state)
+            else:
+                with pytest.raises(StateMismatchError, match="parse of from_jsonl was"):
+                    stream.load_state_dict(state)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from loaderx.errors import ArchiveError, MissingDependencyError, OptionError, StateMismatchError
+from loaderx.stream.arrow_rows import is_of_machine
 from loaderx.stream.stream import Stream
 from tests.resume import same
 from tests.stream.source_kit import check_resume, check_source
@@ -236,3 +237,20 @@ def test_every_type_gives_what_pyarrow_gives() -> None:
     for part in (batch, batch.slice(1), batch.slice(1, 1), batch.slice(3)):
         assert check(make_rows(part), part.to_pylist())
     assert check_resume(lambda: Stream.from_arrow(batch)) == batch.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_machines"),
+    [
+        (MemoryError("malloc of size 6510615555426881024 failed"), False),
+        (MemoryError("malloc of size 65536 failed"), True),
+        (MemoryError(), True),
+        (OSError(5, "Input/output error"), True),
+        (OSError("Expected to be able to read 24 bytes"), False),
+        (ValueError("bad"), False),
+    ],
+)
+def test_memory_that_no_machine_has_is_asked_for_by_a_damaged_file(
+    error: Exception, is_machines: bool
+) -> None:
+    assert is_of_machine(error) == is_machines
