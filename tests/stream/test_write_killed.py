@@ -46,7 +46,7 @@ def test_columns(tmp_path: Path, way: str, size: str) -> None:
     before = None if way in ("new", "into_an_empty_folder") else FIRST
     after = {"append": [*FIRST, *SECOND]}.get(way, SECOND)
     found = []
-    for number in range(1, 400, 1 if size == "full" else 5):
+    for number in range(1, 400, 1 if size == "full" else 9):
         folder = tmp_path / str(number)
         path = folder / "c"
         folder.mkdir()
@@ -78,7 +78,7 @@ def test_one_store(tmp_path: Path, way: str, size: str) -> None:
     if way != "new":
         of(1, 2).write(start)
     found = set()
-    for number in range(1, 400, 1 if size == "full" else 5):
+    for number in range(1, 400, 1 if size == "full" else 9):
         folder = tmp_path / str(number)
         path = folder / "a.zr"
         folder.mkdir()
