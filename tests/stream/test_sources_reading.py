@@ -76,6 +76,9 @@ KINDS = [
 
 @pytest.mark.parametrize(("make", "suffix"), KINDS)
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # there are threads of pyarrow's
+@pytest.mark.filterwarnings(
+    "ignore:os.fork.. was called:RuntimeWarning"
+)  # and of JAX, where that is imported
 def test_an_iterator_goes_on_in_both_processes(
     tmp_path: Path, make: Callable[[Path, str], Callable[[], Stream]], suffix: str
 ) -> None:
