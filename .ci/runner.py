@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# No command of a green run takes half of this; one that hangs must not take the whole run's time.
+# The longest command of a green run takes some two thirds of this; one that hangs must not take the whole run's time.
 COMMAND_TIMEOUT_S = 1500
 
 # Most of a stage waits for one core. A third beside two would have tests wait that measure how long they wait.
